@@ -1,0 +1,209 @@
+//! Leases: who may publish and settle a row, and until when.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::{Event, EventId};
+use crate::outcome::Outcome;
+use crate::route::Route;
+use crate::settle::{Settlement, Transition};
+use crate::time::Monotonic;
+
+/// The fencing token of one claim: 128 random bits. It proves that a settle belongs to the claim.
+///
+/// Neither `Clone` nor `Default`; only a [`ClaimRequest`] makes one.
+#[derive(PartialEq, Eq)]
+pub struct LeaseToken([u8; 16]);
+
+impl LeaseToken {
+    /// The token as stored: 32 lower-case hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        use fmt::Write;
+        self.0.iter().fold(String::with_capacity(32), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+impl fmt::Debug for LeaseToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.to_hex())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) token: Arc<LeaseToken>,
+    pub(crate) ends: Monotonic,
+}
+
+/// One claim about to be made: how many rows, how many bytes, for how long, under which token.
+///
+/// Made by the relay engine; the store writes the token and turns rows into [`Claim`]s with it.
+#[derive(Debug)]
+pub struct ClaimRequest {
+    /// At most this many rows.
+    pub limit: u32,
+    /// At most this many payload bytes, but always at least one row.
+    pub bytes_max: usize,
+    /// The lease's length; the store adds it to the database's clock.
+    pub length: Duration,
+    token: Arc<LeaseToken>,
+    asked_at: Monotonic,
+}
+
+impl ClaimRequest {
+    /// A request made at `asked_at`, before it is sent: the lease is counted from here, so a slow answer
+    /// shortens it and never lengthens it.
+    pub fn new(limit: u32, bytes_max: usize, length: Duration, random: [u8; 16], asked_at: Monotonic) -> Self {
+        Self { limit, bytes_max, length, token: Arc::new(LeaseToken(random)), asked_at }
+    }
+
+    /// The token the store binds in its UPDATE.
+    pub fn token(&self) -> &LeaseToken {
+        &self.token
+    }
+
+    /// The claim on `event`, whose row now counts `attempt` attempts and was created `age` ago.
+    pub fn claim(&self, event: Event, attempt: u32, age: Duration) -> Claim {
+        Claim { event: Arc::new(event), attempt, age, suspect: false, lease: self.lease() }
+    }
+
+    /// A row that was claimed but cannot become an event: it is settled DEAD with the reason.
+    pub fn malformed(&self, id: EventId, reason: impl Into<String>) -> Settlement {
+        Settlement::new(id, self.lease(), Transition::Dead { reason: reason.into() })
+    }
+
+    fn lease(&self) -> Lease {
+        Lease { token: Arc::clone(&self.token), ends: self.asked_at.plus(self.length) }
+    }
+}
+
+/// A claimed row: the right to start publishing it, once.
+#[must_use = "a dropped claim stays SENDING until its lease ends"]
+#[derive(Debug)]
+pub struct Claim {
+    pub(crate) event: Arc<Event>,
+    pub(crate) attempt: u32,
+    pub(crate) age: Duration,
+    pub(crate) suspect: bool,
+    pub(crate) lease: Lease,
+}
+
+impl Claim {
+    /// Marks the row as one whose lease was swept twice: the relay publishes it with nothing else in its hands,
+    /// so that a row which kills relays takes only itself to DEAD.
+    pub fn suspected(mut self) -> Self {
+        self.suspect = true;
+        self
+    }
+
+    /// The event's weight against byte limits.
+    pub fn weight(&self) -> usize {
+        self.event.weight()
+    }
+
+    /// The only door to publishing: splits the claim into what goes to the broker and the right to settle.
+    ///
+    /// # Errors
+    /// Less of the lease is left than `margin` plus the time a publish needs at least: the row must not be
+    /// published any more; the settlement releases it under its token.
+    pub fn start(
+        self,
+        now: Monotonic,
+        limits: PublishLimits,
+        route: Route,
+    ) -> Result<(Publish, Pending), Settlement> {
+        let Self { event, attempt, age, lease, .. } = self;
+        Pending { event, attempt, age, lease, started: now }.publish(now, limits, route)
+    }
+
+    /// Gives the row back untouched, without counting the attempt.
+    pub fn release(self, delay: Duration, why: impl Into<String>) -> Settlement {
+        let why = why.into();
+        Settlement::new(self.event.id.clone(), self.lease, Transition::Release { delay, why })
+    }
+
+    /// Ends the row: it can never be published.
+    pub fn dead(self, reason: impl Into<String>) -> Settlement {
+        Settlement::new(self.event.id.clone(), self.lease, Transition::Dead { reason: reason.into() })
+    }
+
+    /// The claimed event.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+}
+
+/// How long a publish may take, and how much of the lease must remain after it.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishLimits {
+    /// The longest wait for an outcome.
+    pub deadline: Duration,
+    /// What must be left of the lease when the wait ends, for settling.
+    pub margin: Duration,
+}
+
+/// The right to settle a row whose publish is under way. Stays in the engine; holds the lease token.
+#[must_use = "a dropped pending publish stays SENDING until its lease ends"]
+#[derive(Debug)]
+pub struct Pending {
+    pub(crate) event: Arc<Event>,
+    pub(crate) attempt: u32,
+    pub(crate) age: Duration,
+    pub(crate) lease: Lease,
+    pub(crate) started: Monotonic,
+}
+
+impl Pending {
+    /// Publishes again under the same lease, as when a channel died and its messages are tried one by one.
+    ///
+    /// # Errors
+    /// Too little of the lease is left; the settlement releases the row.
+    pub fn publish(
+        mut self,
+        now: Monotonic,
+        limits: PublishLimits,
+        route: Route,
+    ) -> Result<(Publish, Self), Settlement> {
+        // A publish that could not wait even this long would end as Unknown almost surely.
+        const LEAST_WAIT: Duration = Duration::from_millis(500);
+        let latest = self.lease.ends.minus(limits.margin);
+        if now.plus(LEAST_WAIT.min(limits.deadline)) > latest {
+            return Err(self.release(Duration::ZERO, "too little of the lease was left to publish"));
+        }
+        let deadline = now.plus(limits.deadline).min(latest);
+        self.started = now;
+        Ok((Publish { event: Arc::clone(&self.event), route, deadline }, self))
+    }
+
+    /// The outcome became a transition; see [`crate::retry::RetryPolicy::judge`] for the rules.
+    pub(crate) fn settle(self, to: Transition) -> Settlement {
+        Settlement::new(self.event.id.clone(), self.lease, to)
+    }
+
+    fn release(self, delay: Duration, why: &str) -> Settlement {
+        self.settle(Transition::Release { delay, why: why.into() })
+    }
+}
+
+/// What a destination is asked to publish. It holds no token: the broker side can never settle.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// The event; every copy carries its id and payload unchanged.
+    pub event: Arc<Event>,
+    /// Where to.
+    pub route: Route,
+    /// When the destination must have resolved, on the process's monotonic clock.
+    pub deadline: Monotonic,
+}
+
+/// Names one attempt in flight. One relay may hold two attempts of one event (lease lost, claimed again), so a
+/// late outcome of the first must not settle the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublishId(pub u64);
+
+/// An outcome together with the attempt it belongs to.
+pub type Resolved = (PublishId, Outcome);

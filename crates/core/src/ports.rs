@@ -1,0 +1,184 @@
+//! Ports: what adapters implement. Each sentence of a trait's documentation is a test in the conformance suite.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::delivery::{Message, Receipt};
+use crate::lease::{Claim, ClaimRequest, Publish};
+use crate::operation::{Operation, StoredMarker};
+use crate::outcome::Outcome;
+use crate::settle::{SettleBatch, Settled, Settlement, Swept};
+use crate::value::Value;
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The store cannot be reached, is read-only, or its connection broke before COMMIT was sent. Nothing changed.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// A deadlock, a lock wait timeout or a busy database: rolled back, worth another try at once.
+    #[error("the store is contended: {0}")]
+    Contended(String),
+    /// COMMIT was sent and no answer came: it may or may not have been applied.
+    #[error("the outcome of COMMIT is unknown: {0}")]
+    CommitUnknown(String),
+    /// A table, column or privilege is missing or has the wrong type.
+    #[error("the schema does not fit: {0}")]
+    Schema(String),
+    /// A value was refused: too long for its column, out of range, not valid JSON.
+    #[error("the store refused a value: {0}")]
+    Data(String),
+    /// A statement changed another number of rows than it must; the transaction was rolled back.
+    #[error("a statement changed an unexpected number of rows: {0}")]
+    Mismatch(String),
+}
+
+/// What a claim brought.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// Rows ready to publish.
+    pub claims: Vec<Claim>,
+    /// Rows that can never be published, to be settled DEAD.
+    pub malformed: Vec<Settlement>,
+    /// True when more rows were due than the request allowed.
+    pub more: bool,
+}
+
+/// A table of events, shared by any number of relays.
+pub trait OutboxStore: Send + Sync {
+    /// Claims due rows in one short transaction: NEW rows whose `available_at` has come, oldest first, rows locked by
+    /// others skipped; each becomes SENDING under the request's token with its attempts raised by one. Returns only
+    /// after COMMIT. A row swept twice is claimed alone, marked [`Claim::suspected`]. A row that cannot be
+    /// decoded comes back as malformed and hinders nobody. On [`StoreError::CommitUnknown`] nothing is owned.
+    /// Dropping the future loses at most time: the unit of work runs to its end.
+    fn claim(&self, request: ClaimRequest) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Settles rows under their tokens, in one transaction; the answers are in the order of the batch. A row that no
+    /// longer carries its token is [`Settled::Fenced`] and untouched. May be repeated after a lost answer.
+    fn settle(&self, batch: &SettleBatch) -> impl Future<Output = Result<Vec<Settled>, StoreError>> + Send;
+
+    /// Puts at most `limit` rows whose lease has ended back to NEW, due after `delay`, or to DEAD when their attempts
+    /// reached `attempts_max`. Rows locked by others are skipped. Any relay may sweep.
+    fn sweep(
+        &self,
+        limit: u32,
+        delay: Duration,
+        attempts_max: u32,
+    ) -> impl Future<Output = Result<Swept, StoreError>> + Send;
+}
+
+/// Which way a publish takes inside a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Many in flight on a shared channel.
+    Window,
+    /// Alone on a channel of its own, so that what happens to the channel is this message's doing.
+    Quarantine,
+}
+
+/// Whether a destination takes publishes now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Connected and not blocked.
+    Accepting,
+    /// Not connected, or blocked by the broker; with the reason.
+    Unavailable(String),
+}
+
+/// Somewhere events go.
+pub trait Destination: Send + Sync {
+    /// Publishes and resolves by the deadline. Never fails: every end is an [`Outcome`]. A timeout is
+    /// [`Outcome::Unknown`]; a message of which provably nothing left is [`Outcome::Refused`].
+    fn publish(&self, lane: Lane, publish: Publish) -> impl Future<Output = Outcome> + Send;
+
+    /// Resolves when the destination's readiness differs from `known`.
+    fn readiness_after(&self, known: &Readiness) -> impl Future<Output = Readiness> + Send;
+}
+
+/// Somewhere deliveries come from. One source feeds one consumer.
+pub trait Source: Send {
+    /// The handle that settles one delivery.
+    type Receipt: Receipt + 'static;
+
+    /// The next delivery. The source reconnects by itself; `None` after [`Source::stop`] when nothing more comes.
+    fn next(&mut self) -> impl Future<Output = Option<crate::delivery::Delivery<Self::Receipt>>> + Send;
+
+    /// Stops new deliveries; receipts already handed out stay valid.
+    fn stop(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// What inserting a marker came to. The unique key decides, never a SELECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The marker is new.
+    Inserted,
+    /// The key is taken: roll back, then read the marker.
+    Taken,
+}
+
+/// Why a COMMIT did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitError {
+    /// Certainly rolled back.
+    RolledBack(StoreError),
+    /// The answer was lost: it may have been applied.
+    Unknown(StoreError),
+}
+
+/// One open inbox transaction.
+pub trait InboxTransaction: Send + Sized {
+    /// Inserts the marker row. Never `INSERT IGNORE`. After [`Mark::Taken`] the caller must roll back.
+    fn mark(&mut self, operation: &Operation) -> impl Future<Output = Result<Mark, StoreError>> + Send;
+
+    /// Runs one statement with bound values (`?` placeholders in order) and returns the number of rows it matched.
+    fn execute(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Commits.
+    fn commit(self) -> impl Future<Output = Result<(), CommitError>> + Send;
+
+    /// Rolls back, by name; the connection is usable again afterwards or thrown away.
+    fn rollback(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A delivery that cannot be processed, about to be put aside for people.
+#[derive(Clone, Debug)]
+pub struct DeadDelivery<'a> {
+    /// The consumer that gave up.
+    pub consumer: &'a str,
+    /// The delivery's business key, when it could be computed.
+    pub business_key: Option<&'a str>,
+    /// The message.
+    pub message: &'a Message,
+    /// Why.
+    pub reason: &'a str,
+}
+
+/// A consumer's side: markers and business writes in one database.
+pub trait InboxStore: Send + Sync {
+    /// An open transaction.
+    type Transaction: InboxTransaction;
+
+    /// Begins a transaction, READ COMMITTED or stricter.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Reads the committed marker of the operation's key, outside any transaction.
+    fn marker(
+        &self,
+        operation: &Operation,
+    ) -> impl Future<Output = Result<Option<StoredMarker>, StoreError>> + Send;
+
+    /// Records a conflict and commits it. The same conflicting content again raises the record's count.
+    fn record_conflict(
+        &self,
+        operation: &Operation,
+        message: &Message,
+        existing: &StoredMarker,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Records a dead delivery and commits it.
+    fn record_dead(&self, dead: &DeadDelivery<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,57 @@
+//! When a row is tried again, and when it is given up.
+
+use std::time::Duration;
+
+use crate::time::Draw;
+
+/// How failed publishes are retried. Every number comes from the config.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// The first delay's ceiling.
+    pub base: Duration,
+    /// No delay's ceiling is higher than this.
+    pub cap: Duration,
+    /// A row with this many counted attempts may be given up.
+    pub attempts_max: u32,
+    /// A younger row is never given up for exhaustion, however many attempts it has.
+    pub min_age_before_dead: Duration,
+    /// What an unroutable message comes to.
+    pub unroutable: UnroutablePolicy,
+}
+
+/// What follows an Unroutable outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnroutablePolicy {
+    /// Retry with backoff until the attempts are exhausted: topology is often deployed late.
+    #[default]
+    Retry,
+    /// DEAD at once.
+    Dead,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(300),
+            attempts_max: 20,
+            min_age_before_dead: Duration::from_secs(15 * 60),
+            unroutable: UnroutablePolicy::Retry,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The delay before attempt `attempt + 1`: exponential with full jitter, never under 100 ms.
+    pub fn delay(&self, attempt: u32, draw: &mut impl Draw) -> Duration {
+        const FLOOR: Duration = Duration::from_millis(100);
+        let doublings = attempt.saturating_sub(1).min(20);
+        let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
+        FLOOR + ceiling.mul_f64(draw.fraction())
+    }
+
+    /// True when a row with `attempt` counted attempts, created `age` ago, is given up.
+    pub fn exhausted(&self, attempt: u32, age: Duration) -> bool {
+        attempt >= self.attempts_max && age >= self.min_age_before_dead
+    }
+}

@@ -1,0 +1,109 @@
+//! Values taken from a payload, typed by the config and exact: no number goes through a float.
+
+use std::fmt;
+
+use crate::json::Json;
+
+/// A typed value bound into SQL or compared with a marker's column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Absent or JSON null.
+    Null,
+    /// A whole number.
+    Integer(i128),
+    /// A decimal number in its shortest exact form, for instance `10.5`.
+    Decimal(String),
+    /// Text.
+    Text(String),
+    /// A truth value.
+    Boolean(bool),
+    /// JSON text in canonical form.
+    Json(String),
+}
+
+/// The type a config gives a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// A whole number; `1.0` is one, `1.5` is not.
+    Integer,
+    /// Any number with a finite decimal form.
+    Decimal,
+    /// Text.
+    String,
+    /// `true` or `false`.
+    Boolean,
+    /// Any JSON, in canonical form.
+    Json,
+}
+
+/// Why a payload field does not have the configured type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is {found}, not {wanted}")]
+pub struct WrongType {
+    wanted: ValueType,
+    found: &'static str,
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Integer => "an integer",
+            Self::Decimal => "a decimal number",
+            Self::String => "a string",
+            Self::Boolean => "a boolean",
+            Self::Json => "json",
+        })
+    }
+}
+
+impl Value {
+    /// Reads a JSON value as `wanted`. JSON null is [`Value::Null`] under every type.
+    ///
+    /// # Errors
+    /// The value has another type; it is never converted.
+    pub fn read(json: &Json, wanted: ValueType) -> Result<Self, WrongType> {
+        let wrong = || WrongType { wanted, found: json.kind() };
+        match (wanted, json) {
+            (_, Json::Null) => Ok(Self::Null),
+            (ValueType::Json, any) => Ok(Self::Json(any.canonical())),
+            (ValueType::Boolean, Json::Boolean(truth)) => Ok(Self::Boolean(*truth)),
+            (ValueType::String, Json::Text(text)) => Ok(Self::Text(text.clone())),
+            (ValueType::Integer, Json::Number(number)) => {
+                number.plain().and_then(|text| text.parse().ok()).map(Self::Integer).ok_or_else(wrong)
+            }
+            (ValueType::Decimal, Json::Number(number)) => {
+                number.plain().map(Self::Decimal).ok_or_else(wrong)
+            }
+            (
+                ValueType::Boolean | ValueType::String | ValueType::Integer | ValueType::Decimal,
+                Json::Boolean(_) | Json::Number(_) | Json::Text(_) | Json::Array(_) | Json::Object(_),
+            ) => Err(wrong()),
+        }
+    }
+
+    /// True when a column's text, as the database gives it, stands for this value: numbers by value, text by bytes.
+    pub fn same_as_stored(&self, stored: Option<&str>) -> bool {
+        let Some(stored) = stored else { return *self == Self::Null };
+        let number = |text: &str| Json::parse(text.as_bytes()).ok().and_then(|json| json.number_text());
+        match self {
+            Self::Null => false,
+            Self::Integer(wanted) => number(stored) == number(&wanted.to_string()),
+            Self::Decimal(wanted) => number(stored) == number(wanted),
+            Self::Text(wanted) => wanted == stored,
+            Self::Boolean(wanted) => stored == if *wanted { "1" } else { "0" },
+            Self::Json(wanted) => {
+                Json::parse(stored.as_bytes()).is_ok_and(|json| json.canonical() == *wanted)
+            }
+        }
+    }
+
+    /// The value as text, for keys and records; null is empty.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Null => String::new(),
+            Self::Integer(number) => number.to_string(),
+            Self::Decimal(text) | Self::Text(text) | Self::Json(text) => text.clone(),
+            Self::Boolean(truth) => truth.to_string(),
+        }
+    }
+}
