@@ -1,0 +1,57 @@
+//! The task runner of this repository: `cargo xtask services|test|tidy`.
+//!
+//! - [`services`]: real servers for the tests, unpacked privately from Debian packages
+//! - [`test`]: everything CI runs, in one command
+//! - [`tidy`]: checks of layout and style that no compiler makes
+//! - [`workspace`]: where the repository is
+
+mod services;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  services up [NAME...]        fetch (once), initialise (once), start, wait until ready
+  services down [NAME...]      stop (all, when none is named)
+  services kill NAME...        SIGKILL the server and its children; `up` brings it back with its data
+  services pause NAME...       SIGSTOP every process of the server
+  services resume NAME...      SIGCONT them again
+  services status [--json]     what runs, which version, where
+  services urls                connection URLs of what runs, as NAME=value lines
+  services fetch [NAME...]     only download and unpack
+  services wipe NAME...        stop and delete the data (the programs stay)
+  services ctl NAME ARG...     rabbitmqctl against that node
+        NAME: mysql mariadb postgres redis nats rabbitmq rabbitmq4 rabbitmq4b rabbitmq43
+        `up` and `fetch` without a name mean what the tests need: mysql mariadb rabbitmq rabbitmq4
+
+  test [--only STEP]... [--keep] [-- ARG...]
+        services, then the steps fmt, tidy, clippy, test; ARGs go to `cargo test`;
+        --keep leaves running the servers that this run started
+  tidy                         dependency arrows, file length, banned names and words, SQL file sets
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["services", rest @ ..] => services::run(rest),
+        ["test", rest @ ..] => test::run(rest),
+        ["tidy"] => tidy::run(),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            eprint!("xtask: unknown command `{}`\n\n{USAGE}", other.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

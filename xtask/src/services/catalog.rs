@@ -1,0 +1,228 @@
+//! What can be run: the services, their ports and URLs, and the packages they come from.
+
+use anyhow::{Result, bail};
+
+/// A server that the tests can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    Mysql,
+    Mariadb,
+    Postgres,
+    Redis,
+    Nats,
+    /// RabbitMQ 3.10, of the oldest supported line.
+    Rabbitmq,
+    /// RabbitMQ 4.0, with a TLS listener.
+    Rabbitmq4,
+    /// A second node that joins `rabbitmq4`.
+    Rabbitmq4b,
+    /// RabbitMQ 4.3.
+    Rabbitmq43,
+}
+
+/// Packages that are unpacked together into one folder.
+#[derive(Debug)]
+pub struct Package {
+    /// Name of the folder.
+    pub name: &'static str,
+    /// Debian suite they come from.
+    pub suite: &'static str,
+    /// Packages asked for; the first one's version stands for the whole.
+    pub wanted: &'static [&'static str],
+    /// The version and digest to insist on while the suite has it.
+    pub pin: Option<Pin>,
+}
+
+/// An exact package file.
+#[derive(Debug)]
+pub struct Pin {
+    pub version: &'static str,
+    pub architecture: &'static str,
+    pub sha256: &'static str,
+}
+
+const fn unpinned(name: &'static str, suite: &'static str, wanted: &'static [&'static str]) -> Package {
+    Package { name, suite, wanted, pin: None }
+}
+
+static MYSQL: Package = Package {
+    name: "mysql",
+    suite: "sid",
+    wanted: &["mysql-server-core"],
+    // MySQL is in no stable suite, and the index of sid may be a frozen copy whose freshness apt can no longer
+    // check. The pin makes up for that.
+    pin: Some(Pin {
+        version: "9.7.4-2",
+        architecture: "amd64",
+        sha256: "628d2d7d2dc827507bcae80677a9950766b002bec2c658cb96343d9f324f8660",
+    }),
+};
+// mariadb-install-db needs my_print_defaults, which is in the client package.
+static MARIADB: Package = unpinned("mariadb", "bookworm", &["mariadb-server-core", "mariadb-client-core"]);
+static POSTGRES: Package = unpinned("postgres", "bookworm", &["postgresql-15"]);
+static REDIS: Package = unpinned("redis", "bookworm", &["redis-server", "redis-tools"]);
+static NATS: Package = unpinned("nats", "bookworm", &["nats-server"]);
+static RABBITMQ: Package = unpinned("rabbitmq", "bookworm", &["rabbitmq-server"]);
+static RABBITMQ4: Package = unpinned("rabbitmq4", "trixie", &["rabbitmq-server"]);
+static RABBITMQ43: Package = unpinned("rabbitmq43", "sid", &["rabbitmq-server"]);
+/// Rewrites loader and library paths in unpacked programs.
+pub static PATCHELF: Package = unpinned("patchelf", "bookworm", &["patchelf"]);
+/// Makes the certificates, where the host has no openssl command.
+pub static OPENSSL: Package = unpinned("openssl", "bookworm", &["openssl"]);
+
+impl Service {
+    pub const ALL: [Self; 9] = [
+        Self::Mysql,
+        Self::Mariadb,
+        Self::Postgres,
+        Self::Redis,
+        Self::Nats,
+        Self::Rabbitmq,
+        Self::Rabbitmq4,
+        Self::Rabbitmq4b,
+        Self::Rabbitmq43,
+    ];
+
+    /// What `up` and `fetch` mean when no name is given.
+    pub const USUAL: [Self; 4] = [Self::Mysql, Self::Mariadb, Self::Rabbitmq, Self::Rabbitmq4];
+
+    pub fn from_name(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|service| service.name() == name);
+        let Some(service) = found else {
+            let known: Vec<_> = Self::ALL.iter().map(|service| service.name()).collect();
+            bail!("unknown service `{name}`; known are: {}", known.join(" "));
+        };
+        Ok(service)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mysql => "mysql",
+            Self::Mariadb => "mariadb",
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+            Self::Nats => "nats",
+            Self::Rabbitmq => "rabbitmq",
+            Self::Rabbitmq4 => "rabbitmq4",
+            Self::Rabbitmq4b => "rabbitmq4b",
+            Self::Rabbitmq43 => "rabbitmq43",
+        }
+    }
+
+    pub fn package(self) -> &'static Package {
+        match self {
+            Self::Mysql => &MYSQL,
+            Self::Mariadb => &MARIADB,
+            Self::Postgres => &POSTGRES,
+            Self::Redis => &REDIS,
+            Self::Nats => &NATS,
+            Self::Rabbitmq => &RABBITMQ,
+            Self::Rabbitmq4 | Self::Rabbitmq4b => &RABBITMQ4,
+            Self::Rabbitmq43 => &RABBITMQ43,
+        }
+    }
+
+    pub fn is_rabbitmq(self) -> bool {
+        matches!(self, Self::Rabbitmq | Self::Rabbitmq4 | Self::Rabbitmq4b | Self::Rabbitmq43)
+    }
+
+    /// The port of the service's own protocol.
+    pub fn port(self, base: u16) -> u16 {
+        base + match self {
+            Self::Mysql => 6,
+            Self::Mariadb => 7,
+            Self::Nats => 22,
+            Self::Postgres => 32,
+            Self::Rabbitmq => 72,
+            Self::Rabbitmq4 => 74,
+            Self::Rabbitmq4b => 75,
+            Self::Rabbitmq43 => 76,
+            Self::Redis => 79,
+        }
+    }
+
+    /// The port mapper of Erlang, one for each Erlang version; the nodes of a cluster share it.
+    pub fn epmd_port(self, base: u16) -> Option<u16> {
+        match self {
+            Self::Rabbitmq => Some(base + 172),
+            Self::Rabbitmq4 | Self::Rabbitmq4b => Some(base + 174),
+            Self::Rabbitmq43 => Some(base + 176),
+            Self::Mysql | Self::Mariadb | Self::Postgres | Self::Redis | Self::Nats => None,
+        }
+    }
+
+    /// The TLS listener, where there is one.
+    pub fn tls_port(self, base: u16) -> Option<u16> {
+        (self == Self::Rabbitmq4).then(|| self.port(base) + 400)
+    }
+
+    pub fn url(self, base: u16) -> String {
+        let port = self.port(base);
+        match self {
+            Self::Mysql | Self::Mariadb => format!("mysql://root@127.0.0.1:{port}/mysql"),
+            Self::Postgres => format!("postgres://postgres@127.0.0.1:{port}/postgres"),
+            Self::Redis => format!("redis://127.0.0.1:{port}/"),
+            Self::Nats => format!("nats://127.0.0.1:{port}"),
+            Self::Rabbitmq | Self::Rabbitmq4 | Self::Rabbitmq4b | Self::Rabbitmq43 => {
+                format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
+            }
+        }
+    }
+
+    pub fn tls_url(self, base: u16) -> Option<String> {
+        self.tls_port(base).map(|port| format!("amqps://guest:guest@localhost:{port}/%2f"))
+    }
+
+    /// The environment variable under which tests look for [`Service::url`].
+    pub fn url_variable(self) -> String {
+        format!("CONSIGN_TEST_{}_URL", self.name().to_uppercase())
+    }
+
+    /// The environment variable under which tests look for [`Service::tls_url`].
+    pub fn tls_url_variable(self) -> String {
+        format!("CONSIGN_TEST_{}_TLS_URL", self.name().to_uppercase())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_service_is_found_under_its_own_name() {
+        for service in Service::ALL {
+            assert_eq!(Service::from_name(service.name()).unwrap(), service);
+        }
+    }
+
+    #[test]
+    fn unknown_name_is_refused_with_the_known_ones() {
+        let error = Service::from_name("oracle").unwrap_err().to_string();
+
+        assert!(error.contains("`oracle`") && error.contains("rabbitmq43"), "{error}");
+    }
+
+    #[test]
+    fn no_two_listeners_share_a_port() {
+        let mut seen = HashSet::new();
+        for service in Service::ALL {
+            assert!(seen.insert(service.port(100)), "{service:?}");
+            if service.is_rabbitmq() {
+                // Node-to-node traffic, see rabbitmq.rs.
+                assert!(seen.insert(service.port(100) + 200), "{service:?}");
+            }
+            if let Some(port) = service.tls_port(100) {
+                assert!(seen.insert(port), "{service:?}");
+            }
+        }
+        for port in Service::ALL.iter().filter_map(|service| service.epmd_port(100)).collect::<HashSet<_>>() {
+            assert!(seen.insert(port), "epmd {port}");
+        }
+    }
+
+    #[test]
+    fn cluster_nodes_share_one_port_mapper() {
+        assert_eq!(Service::Rabbitmq4.epmd_port(0), Service::Rabbitmq4b.epmd_port(0));
+    }
+}
