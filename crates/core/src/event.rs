@@ -162,7 +162,7 @@ impl NewEvent {
     /// An event of `event_type` about aggregate `aggregate_id`, with a JSON payload.
     pub fn new(
         event_type: impl Into<String>,
-        aggregate_id: impl ToString,
+        aggregate_id: impl fmt::Display,
         payload: impl Into<Bytes>,
     ) -> Self {
         Self {

@@ -29,7 +29,13 @@ pub enum Severity {
 impl Finding {
     /// A check that passed.
     pub fn fine(code: &'static str, subject: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { code, severity: Severity::Fine, subject: subject.into(), text: text.into(), fix: String::new() }
+        Self {
+            code,
+            severity: Severity::Fine,
+            subject: subject.into(),
+            text: text.into(),
+            fix: String::new(),
+        }
     }
 
     /// Something that works at a cost.
@@ -39,7 +45,13 @@ impl Finding {
         text: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { code, severity: Severity::Warning, subject: subject.into(), text: text.into(), fix: fix.into() }
+        Self {
+            code,
+            severity: Severity::Warning,
+            subject: subject.into(),
+            text: text.into(),
+            fix: fix.into(),
+        }
     }
 
     /// Something that loses, doubles or stops work.

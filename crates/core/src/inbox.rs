@@ -201,10 +201,8 @@ impl<S: InboxStore> Inbox<S> {
         }
         match handler.apply(&mut tx, operation, message).await {
             Ok(()) => {}
-            Err(HandlerError::Refused(reason)) => {
-                return Err(roll_back(tx, ProcessError::Handler(reason)).await);
-            }
-            Err(HandlerError::Store(StoreError::Data(reason))) => {
+            // A value that the database refuses is the message's fault, as a refusal is.
+            Err(HandlerError::Refused(reason) | HandlerError::Store(StoreError::Data(reason))) => {
                 return Err(roll_back(tx, ProcessError::Handler(reason)).await);
             }
             Err(HandlerError::Store(error)) => return Err(roll_back(tx, ProcessError::Store(error)).await),

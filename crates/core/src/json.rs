@@ -169,12 +169,11 @@ impl Number {
     }
 
     fn write(&self, out: &mut String) {
-        match self.plain() {
-            Some(text) => out.push_str(&text),
-            None => {
-                let sign = if self.negative { "-" } else { "" };
-                let _ = write!(out, "{sign}{}e{}", self.digits, self.exponent);
-            }
+        if let Some(text) = self.plain() {
+            out.push_str(&text)
+        } else {
+            let sign = if self.negative { "-" } else { "" };
+            let _ = write!(out, "{sign}{}e{}", self.digits, self.exponent);
         }
     }
 }
@@ -389,7 +388,8 @@ impl Parser<'_> {
     }
 
     fn hex4(&mut self) -> Result<u32, InvalidJson> {
-        let digits = self.text.get(self.at..self.at + 4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits =
+            self.text.get(self.at..self.at + 4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
         let code = digits
             .and_then(|text| u32::from_str_radix(text, 16).ok())
             .ok_or_else(|| self.fail("expected four hexadecimal digits"))?;

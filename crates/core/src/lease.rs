@@ -57,7 +57,13 @@ pub struct ClaimRequest {
 impl ClaimRequest {
     /// A request made at `asked_at`, before it is sent: the lease is counted from here, so a slow answer
     /// shortens it and never lengthens it.
-    pub fn new(limit: u32, bytes_max: usize, length: Duration, random: [u8; 16], asked_at: Monotonic) -> Self {
+    pub fn new(
+        limit: u32,
+        bytes_max: usize,
+        length: Duration,
+        random: [u8; 16],
+        asked_at: Monotonic,
+    ) -> Self {
         Self { limit, bytes_max, length, token: Arc::new(LeaseToken(random)), asked_at }
     }
 

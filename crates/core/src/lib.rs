@@ -24,6 +24,7 @@ pub mod lease;
 pub mod operation;
 pub mod outcome;
 pub mod ports;
+pub mod relay;
 pub mod retry;
 pub mod route;
 pub mod settle;

@@ -33,9 +33,9 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             base: Duration::from_secs(1),
-            cap: Duration::from_secs(300),
+            cap: Duration::from_mins(5),
             attempts_max: 20,
-            min_age_before_dead: Duration::from_secs(15 * 60),
+            min_age_before_dead: Duration::from_mins(15),
             unroutable: UnroutablePolicy::Retry,
         }
     }

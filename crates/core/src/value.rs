@@ -71,9 +71,7 @@ impl Value {
             (ValueType::Integer, Json::Number(number)) => {
                 number.plain().and_then(|text| text.parse().ok()).map(Self::Integer).ok_or_else(wrong)
             }
-            (ValueType::Decimal, Json::Number(number)) => {
-                number.plain().map(Self::Decimal).ok_or_else(wrong)
-            }
+            (ValueType::Decimal, Json::Number(number)) => number.plain().map(Self::Decimal).ok_or_else(wrong),
             (
                 ValueType::Boolean | ValueType::String | ValueType::Integer | ValueType::Decimal,
                 Json::Boolean(_) | Json::Number(_) | Json::Text(_) | Json::Array(_) | Json::Object(_),

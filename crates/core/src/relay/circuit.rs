@@ -1,0 +1,139 @@
+//! Whether a destination is worth asking: readiness as its adapter reports it, and a breaker over outcomes.
+
+use std::time::Duration;
+
+use crate::time::{Draw, Monotonic};
+
+/// So many failures in a row open the breaker.
+const FAILURES_TO_OPEN: u32 = 5;
+/// The first pause of an open breaker.
+const PAUSE_BASE: Duration = Duration::from_secs(1);
+/// No pause is longer, unless the destination asks for it.
+const PAUSE_CAP: Duration = Duration::from_secs(30);
+/// What a destination may ask for at most.
+const RETRY_AFTER_CAP: Duration = Duration::from_hours(1);
+
+/// The breaker of one destination. Local to a relay: jitter, not coordination, keeps relays out of step.
+#[derive(Debug)]
+pub(super) struct Circuit {
+    state: State,
+    unavailable: Option<String>,
+    failures: u32,
+    openings: u32,
+    last_answer: Option<Monotonic>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Monotonic },
+    Probing,
+}
+
+/// What may be published now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// As much as the window takes.
+    Full,
+    /// One event, to see whether the destination is back.
+    Probe,
+    /// Nothing; try again after the span.
+    Wait(Duration),
+}
+
+impl Circuit {
+    /// A destination counts as unavailable until its adapter reports otherwise.
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Closed,
+            unavailable: Some("not connected yet".into()),
+            failures: 0,
+            openings: 0,
+            last_answer: None,
+        }
+    }
+
+    pub(super) fn admission(&self, now: Monotonic) -> Admission {
+        if self.unavailable.is_some() {
+            return Admission::Wait(PAUSE_BASE);
+        }
+        match self.state {
+            State::Closed => Admission::Full,
+            State::Open { until } if now >= until => Admission::Probe,
+            State::Open { until } => Admission::Wait(until.since(now)),
+            State::Probing => Admission::Wait(PAUSE_BASE),
+        }
+    }
+
+    /// When an open breaker lets a probe through, if waiting is all it takes.
+    pub(super) fn probe_at(&self) -> Option<Monotonic> {
+        match (&self.unavailable, self.state) {
+            (None, State::Open { until }) => Some(until),
+            (None, State::Closed | State::Probing) | (Some(_), _) => None,
+        }
+    }
+
+    pub(super) fn probing(&mut self) {
+        self.state = State::Probing;
+    }
+
+    /// A probe was taken back before it reached the destination.
+    pub(super) fn probe_withdrawn(&mut self, now: Monotonic) {
+        if self.state == State::Probing {
+            self.state = State::Open { until: now };
+        }
+    }
+
+    /// The destination answered about a message: it is healthy, whatever it said.
+    pub(super) fn answered(&mut self, now: Monotonic) {
+        self.last_answer = Some(now);
+        self.failures = 0;
+        self.openings = 0;
+        self.state = State::Closed;
+    }
+
+    /// A failure that the destination must answer for. True when this opened the breaker.
+    pub(super) fn failed(
+        &mut self,
+        now: Monotonic,
+        retry_after: Option<Duration>,
+        draw: &mut impl Draw,
+    ) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let opens = match self.state {
+            State::Probing => true,
+            State::Closed => self.failures >= FAILURES_TO_OPEN || retry_after.is_some(),
+            State::Open { .. } => false,
+        };
+        if opens {
+            let ceiling = PAUSE_BASE.saturating_mul(1 << self.openings.min(5)).min(PAUSE_CAP);
+            let pause = ceiling.mul_f64(0.5 + draw.fraction() / 2.0);
+            let pause = pause.max(retry_after.unwrap_or_default().min(RETRY_AFTER_CAP));
+            self.openings = self.openings.saturating_add(1);
+            self.state = State::Open { until: now.plus(pause) };
+        }
+        opens
+    }
+
+    pub(super) fn unavailable(&mut self, reason: String) {
+        self.unavailable = Some(reason);
+    }
+
+    /// The adapter is connected and unblocked: what was learnt before says little, so a probe goes out at once.
+    pub(super) fn accepting(&mut self, now: Monotonic) {
+        self.unavailable = None;
+        if let State::Open { .. } | State::Probing = self.state {
+            self.state = State::Open { until: now };
+        }
+    }
+
+    /// True while nothing speaks against the destination.
+    pub(super) fn healthy(&self) -> bool {
+        self.unavailable.is_none() && self.state == State::Closed
+    }
+
+    /// True when the destination answered about some message after `moment`.
+    pub(super) fn answered_since(&self, moment: Monotonic) -> bool {
+        self.last_answer.is_some_and(|answer| answer > moment)
+    }
+}

@@ -1,0 +1,133 @@
+//! From outcome to transition: what counts as an attempt, and who is to blame.
+//!
+//! A failure counts only when the destination was demonstrably healthy around it, or the row was alone while nothing
+//! spoke against the destination. An outage of hours therefore leaves every row deliverable.
+
+use std::time::Duration;
+
+use crate::lease::{Pending, PublishId};
+use crate::outcome::{Doubt, Outcome};
+use crate::ports::Lane;
+use crate::retry::UnroutablePolicy;
+use crate::route::DestinationName;
+use crate::settle::Transition;
+use crate::time::{Draw, Monotonic};
+
+use super::outlet::Flight;
+use super::{Phase, Relay, Report};
+
+impl<D: Draw> Relay<D> {
+    pub(super) fn landed(&mut self, now: Monotonic, id: PublishId, outcome: Outcome) {
+        let flight = self.outlets.values_mut().find_map(|outlet| outlet.land(id));
+        let Some(flight) = flight else {
+            self.totals.late_outcomes += 1;
+            return;
+        };
+        let name = flight.route.destination.clone();
+        match outcome {
+            Outcome::Confirmed(proof) => {
+                self.answered(now, &name);
+                self.push_settlement(now, flight.pending.settle(Transition::Sent(proof)));
+            }
+            Outcome::Unroutable { code, text } => self.unroutable(now, flight, &name, code, &text),
+            Outcome::Rejected { reason } => {
+                self.answered(now, &name);
+                self.push_settlement(now, flight.pending.settle(Transition::Dead { reason }));
+            }
+            Outcome::Refused { reason, retry_after } => {
+                self.totals.refused += 1;
+                self.failed(now, &name, retry_after, &reason);
+                let delay = retry_after.unwrap_or_else(|| self.backoff(&flight.pending));
+                self.push_settlement(now, flight.pending.settle(Transition::Release { delay, why: reason }));
+            }
+            Outcome::Unknown(doubt) => self.unknown(now, flight, &name, &doubt),
+        }
+    }
+
+    fn unroutable(&mut self, now: Monotonic, flight: Flight, name: &DestinationName, code: u16, text: &str) {
+        self.totals.unroutable += 1;
+        self.answered(now, name);
+        let why = format!("unroutable: {code} {text} (route key {:?})", flight.route.key);
+        self.report(Report::Unroutable(flight.pending.event.id.clone(), name.clone(), why.clone()));
+        let to = match self.settings.retry.unroutable {
+            UnroutablePolicy::Dead => Transition::Dead { reason: why },
+            UnroutablePolicy::Retry => self.count_attempt(now, &flight.pending, why),
+        };
+        self.push_settlement(now, flight.pending.settle(to));
+    }
+
+    fn unknown(&mut self, now: Monotonic, flight: Flight, name: &DestinationName, doubt: &Doubt) {
+        self.totals.unknown += 1;
+        let why = format!("unknown: {doubt}");
+        let answered =
+            self.outlets.get(name).is_some_and(|outlet| outlet.circuit.answered_since(flight.started));
+        let alone = !flight.company && flight.healthy_start;
+        let counts = match doubt {
+            Doubt::ChannelClosed(reason) if flight.lane == Lane::Window && self.phase == Phase::Running => {
+                return self.quarantine(flight, name, reason);
+            }
+            // The channel was this message's own: nobody else can be blamed.
+            Doubt::ChannelClosed(_) => flight.lane == Lane::Quarantine,
+            Doubt::ConfirmTimedOut => answered || alone,
+            // A lost connection takes everybody along; only a lone row can have caused it.
+            Doubt::ConnectionLost(_) => alone,
+            Doubt::Abandoned => false,
+        };
+        if !matches!(doubt, Doubt::Abandoned) {
+            self.failed(now, name, None, &why);
+        }
+        let to = if counts {
+            self.count_attempt(now, &flight.pending, why)
+        } else {
+            let delay = match doubt {
+                Doubt::Abandoned => Duration::ZERO,
+                Doubt::ChannelClosed(_) | Doubt::ConfirmTimedOut | Doubt::ConnectionLost(_) => {
+                    self.backoff(&flight.pending)
+                }
+            };
+            Transition::Release { delay, why }
+        };
+        self.push_settlement(now, flight.pending.settle(to));
+    }
+
+    /// Everything that was in flight on a dead channel is suspect: tried again one by one under the same lease.
+    fn quarantine(&mut self, flight: Flight, name: &DestinationName, reason: &str) {
+        let outlet = self.outlets.get_mut(name).expect("a flight belongs to a known destination");
+        let first = outlet.suspects.is_empty() && !outlet.quarantining();
+        outlet.suspects.push_back((flight.pending, flight.route));
+        if first {
+            self.report(Report::Quarantined(name.clone(), reason.into()));
+        }
+    }
+
+    fn count_attempt(&mut self, now: Monotonic, pending: &Pending, why: String) -> Transition {
+        let delay = self.settings.retry.delay(pending.attempt, &mut self.draw);
+        if !self.settings.retry.exhausted(pending.attempt, pending.age) {
+            return Transition::Retry { delay, why };
+        }
+        if self.brake.allows(now) {
+            return Transition::Dead {
+                reason: format!("given up after {} attempts: {why}", pending.attempt),
+            };
+        }
+        self.report(Report::BrakeOn(pending.event.id.clone()));
+        Transition::Retry { delay, why }
+    }
+
+    fn backoff(&mut self, pending: &Pending) -> Duration {
+        self.settings.retry.delay(pending.attempt, &mut self.draw)
+    }
+
+    fn answered(&mut self, now: Monotonic, name: &DestinationName) {
+        if let Some(outlet) = self.outlets.get_mut(name) {
+            outlet.circuit.answered(now);
+        }
+    }
+
+    fn failed(&mut self, now: Monotonic, name: &DestinationName, retry_after: Option<Duration>, why: &str) {
+        let Some(outlet) = self.outlets.get_mut(name) else { return };
+        if outlet.circuit.failed(now, retry_after, &mut self.draw) {
+            self.report(Report::CircuitOpened(name.clone(), why.into()));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! One destination as the relay sees it: its circuit, what waits for it, and what is in flight to it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::lease::{Claim, Pending, PublishId};
+use crate::ports::Lane;
+use crate::route::Route;
+use crate::time::Monotonic;
+
+use super::circuit::Circuit;
+
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) circuit: Circuit,
+    /// Claimed rows that wait for a place in the window.
+    pub(super) waiting: VecDeque<(Claim, Route)>,
+    waiting_weight: usize,
+    /// Rows whose channel died around them: tried again one at a time, under the same lease.
+    pub(super) suspects: VecDeque<(Pending, Route)>,
+    pub(super) flights: BTreeMap<PublishId, Flight>,
+    pub(super) flying_weight: usize,
+}
+
+/// One publish under way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) pending: Pending,
+    pub(super) route: Route,
+    pub(super) lane: Lane,
+    pub(super) weight: usize,
+    pub(super) started: Monotonic,
+    /// Another publish to the same destination was in flight at some moment of this one.
+    pub(super) company: bool,
+    /// The circuit was closed when it started.
+    pub(super) healthy_start: bool,
+}
+
+impl Outlet {
+    pub(super) fn new() -> Self {
+        Self {
+            circuit: Circuit::new(),
+            waiting: VecDeque::new(),
+            waiting_weight: 0,
+            suspects: VecDeque::new(),
+            flights: BTreeMap::new(),
+            flying_weight: 0,
+        }
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.waiting.len() + self.suspects.len() + self.flights.len()
+    }
+
+    pub(super) fn held_weight(&self) -> usize {
+        let suspects: usize = self.suspects.iter().map(|(pending, _)| pending.event.weight()).sum();
+        self.flying_weight + self.waiting_weight + suspects
+    }
+
+    pub(super) fn queue(&mut self, claim: Claim, route: Route) {
+        self.waiting_weight += claim.weight();
+        self.waiting.push_back((claim, route));
+    }
+
+    pub(super) fn dequeue(&mut self) -> Option<(Claim, Route)> {
+        let (claim, route) = self.waiting.pop_front()?;
+        self.waiting_weight -= claim.weight();
+        Some((claim, route))
+    }
+
+    pub(super) fn quarantining(&self) -> bool {
+        self.flights.values().any(|flight| flight.lane == Lane::Quarantine)
+    }
+
+    /// Records a flight and the company it keeps.
+    pub(super) fn take_off(
+        &mut self,
+        id: PublishId,
+        pending: Pending,
+        route: Route,
+        lane: Lane,
+        now: Monotonic,
+    ) {
+        let weight = pending.event.weight();
+        let company = !self.flights.is_empty();
+        if self.flights.len() == 1 {
+            for flight in self.flights.values_mut() {
+                flight.company = true;
+            }
+        }
+        self.flying_weight += weight;
+        let healthy_start = self.circuit.healthy();
+        let flight = Flight { pending, route, lane, weight, started: now, company, healthy_start };
+        self.flights.insert(id, flight);
+    }
+
+    pub(super) fn land(&mut self, id: PublishId) -> Option<Flight> {
+        let flight = self.flights.remove(&id)?;
+        self.flying_weight -= flight.weight;
+        Some(flight)
+    }
+}
