@@ -15,6 +15,7 @@
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
 
+pub mod declared;
 pub mod delivery;
 pub mod event;
 pub mod finding;
