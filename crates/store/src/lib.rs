@@ -1,1 +1,22 @@
-//! (under construction)
+//! Stores: the outbox and the inbox on MySQL (8 and later, MariaDB 10.6 and later) and on SQLite.
+//!
+//! - [`mapping`]: the configured names of tables and columns, validated. [`statement`]: SQL files and how they are
+//!   rendered for those names. [`introspection`]: what a table really has.
+//! - [`append`]: what producers may append. [`row`]: a stored row on its way to a claim. [`settling`]: settlements
+//!   grouped into statements. [`headers`], [`diagnostic`]: headers as JSON text, texts cut to their column.
+//! - [`status`]: counts.
+//! - `mysql`, `sqlite`: the dialects, behind the features of the same names. SQL lives in their `sql` folders.
+
+pub mod append;
+pub mod diagnostic;
+pub mod headers;
+pub mod introspection;
+pub mod mapping;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+pub mod row;
+pub mod settling;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+pub mod statement;
+pub mod status;
