@@ -117,6 +117,9 @@ impl ChannelLease {
                 format!("it takes {} bytes, a frame of this connection {}", frame.len(), self.frame_max);
             return Err(ChannelError::Invalid(text));
         }
+        if let Some(reason) = self.ended() {
+            return Err(reason);
+        }
         let (reply, answer) = oneshot::channel();
         let call = Call { key: self.key, frame, expects, sink, reply };
         if self.commands.send(Command::Call(call)).is_err() {

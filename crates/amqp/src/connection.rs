@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::channel::Channel;
 use crate::command::{ChannelLease, Command};
@@ -15,6 +17,16 @@ use crate::method;
 use crate::options::ConnectOptions;
 use crate::publisher::Publisher;
 use crate::request::fixed_method;
+use crate::session::{Session, Settings};
+
+mod driver;
+mod handshake;
+mod transport;
+
+use driver::Driver;
+
+/// Incarnation of the next connection that does not bring its own.
+static NEXT_INCARNATION: AtomicU64 = AtomicU64::new(1);
 
 /// What the server said about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,9 +59,46 @@ struct Shared {
 impl Connection {
     /// Opens a connection: resolves, connects, secures, authenticates, all within
     /// [`ConnectOptions::connection_timeout`]. Must run on a tokio runtime.
-    #[expect(clippy::unused_async, reason = "the handshake follows")]
-    pub async fn open(_options: &ConnectOptions) -> Result<Self, ConnectError> {
-        Err(ConnectError::Protocol("the handshake is not written yet".to_owned()))
+    pub async fn open(options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let within = options.connection_timeout;
+        let deadline = Instant::now() + within;
+        let stream = in_time(deadline, within, "connecting", transport::connect(options)).await?;
+        match &options.tls {
+            None => Self::establish(stream, options, deadline).await,
+            Some(tls) => {
+                let secured = transport::secure(stream, options, tls);
+                let stream = in_time(deadline, within, "the tls handshake", secured).await?;
+                Self::establish(stream, options, deadline).await
+            }
+        }
+    }
+
+    async fn establish<S>(
+        mut stream: S,
+        options: &ConnectOptions,
+        deadline: Instant,
+    ) -> Result<Self, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let within = options.connection_timeout;
+        let shaken = handshake::shake(&mut stream, options);
+        let agreed = in_time(deadline, within, "the amqp handshake", shaken).await?;
+        let incarnation =
+            options.incarnation.unwrap_or_else(|| NEXT_INCARNATION.fetch_add(1, Ordering::Relaxed));
+        let settings = Settings {
+            incarnation,
+            frame_max: agreed.frame_max,
+            channel_max: agreed.channel_max,
+            heartbeat: agreed.heartbeat,
+        };
+        let (commands, requests) = mpsc::unbounded_channel();
+        let (block, blocked) = watch::channel(None);
+        let (close, closed) = watch::channel(None);
+        let session = Session::new(settings, commands.downgrade(), block, close, Instant::now());
+        tokio::spawn(Driver::new(stream, session, requests, agreed.rest).run());
+        let shared = Shared { incarnation, server: agreed.server, blocked, closed };
+        Ok(Self { commands, shared: Arc::new(shared) })
     }
 
     /// Incarnation number: another one for each connection.
@@ -126,6 +175,15 @@ impl Connection {
         let reason = self.shared.closed.borrow().clone();
         ChannelError::ConnectionLost(reason.unwrap_or_else(task_gone))
     }
+}
+
+async fn in_time<T>(
+    deadline: Instant,
+    after: Duration,
+    stage: &'static str,
+    work: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    timeout_at(deadline, work).await.unwrap_or(Err(ConnectError::Timeout { after, stage }))
 }
 
 /// The reason when the runtime dropped the connection's task.

@@ -34,14 +34,17 @@
 
 mod channel;
 mod command;
+mod confirms;
 mod connection;
 mod consumer;
 mod error;
+mod frame;
 mod method;
 mod options;
 mod properties;
 mod publisher;
 mod request;
+mod session;
 mod table;
 mod wire;
 

@@ -125,7 +125,7 @@ impl Default for ConnectOptions {
 impl ConnectOptions {
     fn write_redacted(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
-        let (user, vhost) = (encode(&self.user), encode(&self.virtual_host));
+        let (user, vhost) = (Encoded(&self.user), Encoded(&self.virtual_host));
         if self.host.contains(':') {
             write!(formatter, "{scheme}://{user}:***@[{}]:{}/{vhost}", self.host, self.port)
         } else {
@@ -283,16 +283,20 @@ fn decode(text: &str, part: &'static str) -> Result<String, UriError> {
     String::from_utf8(bytes).map_err(|_| UriError::Encoding(part))
 }
 
-fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+/// Percent-encodes what is not plain.
+struct Encoded<'a>(&'a str);
+
+impl fmt::Display for Encoded<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                write!(formatter, "{}", char::from(byte))?;
+            } else {
+                write!(formatter, "%{byte:02X}")?;
+            }
         }
+        Ok(())
     }
-    encoded
 }
 
 #[cfg(test)]

@@ -159,6 +159,9 @@ impl Publisher {
         let ChannelLease { id, frame_max, .. } = *self.lease;
         let frames = request::publish(id.number, frame_max, &exchange, &routing_key, &properties, &body)
             .map_err(|error| NotSent::Invalid(error.to_string()))?;
+        if let Some(reason) = self.lease.ended() {
+            return Err(NotSent::Unavailable(reason.to_string()));
+        }
         let (reply, verdict) = oneshot::channel();
         let message_id = properties.message_id.take().unwrap_or_default();
         let publish = Publish { key: self.lease.key, frames, message_id, deadline, reply };

@@ -72,16 +72,27 @@ fn put_frame(
     Ok(())
 }
 
+/// The longest start of `text` that fits a short string.
+fn cut(text: &str) -> &str {
+    let end = (0..=text.len().min(255)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
 /// `connection.close` or `channel.close` (by `id`) with a reason cut to what fits.
 pub(crate) fn close(channel: u16, id: MethodId, code: u16, text: &str) -> Bytes {
-    let cut = (0..=text.len().min(255)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     method_frame(channel, id, |buffer| {
         buffer.put_u16(code);
-        put_short(buffer, "a reply text", &text[..cut])?;
+        put_short(buffer, "a reply text", cut(text))?;
         buffer.put_u32(0);
         Ok(())
     })
-    .expect("the text was cut to 255 bytes")
+    .expect("the text was cut to what fits")
+}
+
+/// The answer to a cancel from the server.
+pub(crate) fn cancel_ok(channel: u16, consumer_tag: &str) -> Bytes {
+    let write = |buffer: &mut BytesMut| put_short(buffer, "consumer_tag", cut(consumer_tag));
+    method_frame(channel, method::BASIC_CANCEL_OK, write).expect("the tag was cut to what fits")
 }
 
 /// `basic.ack`, `basic.nack` or `basic.reject` of one delivery.
