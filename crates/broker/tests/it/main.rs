@@ -1,0 +1,4 @@
+//! The adapters against real files and real brokers.
+
+mod embedded;
+mod events;
