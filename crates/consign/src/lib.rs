@@ -1,1 +1,11 @@
-//! (under construction)
+//! Reliable messaging for applications: what a service imports, and the runtime that drives the engines.
+//!
+//! - [`relay`]: claims outbox rows, publishes them, settles them. [`consumer`]: runs deliveries through the inbox.
+//! - [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
+
+pub mod clock;
+pub mod consumer;
+pub mod draw;
+pub mod failpoint;
+pub mod relay;
+pub mod shutdown;

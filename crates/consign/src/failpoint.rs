@@ -1,0 +1,48 @@
+//! Named crash points, compiled in only with the feature `failpoints`.
+//!
+//! `CONSIGN_FAILPOINTS=publish.after_confirm=abort@3` ends the process, without unwinding, the third time the point is
+//! passed. Several are separated by commas; without `@n` the first pass counts.
+
+/// Passes the point `name`.
+#[cfg(not(feature = "failpoints"))]
+#[inline]
+pub fn pass(_name: &str) {}
+
+/// Passes the point `name`; ends the process when the environment says so.
+#[cfg(feature = "failpoints")]
+pub fn pass(name: &str) {
+    enabled::pass(name);
+}
+
+#[cfg(feature = "failpoints")]
+mod enabled {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    struct Point {
+        name: String,
+        nth: u64,
+        passes: AtomicU64,
+    }
+
+    static POINTS: LazyLock<Vec<Point>> = LazyLock::new(|| {
+        let text = std::env::var("CONSIGN_FAILPOINTS").unwrap_or_default();
+        text.split(',').filter(|part| !part.is_empty()).map(read).collect()
+    });
+
+    fn read(text: &str) -> Point {
+        let (name, action) = text.split_once('=').expect("a failpoint is written name=abort or name=abort@n");
+        let (action, nth) = action.split_once('@').unwrap_or((action, "1"));
+        assert_eq!(action, "abort", "the only failpoint action is abort");
+        let nth = nth.parse().expect("the number after @ says which pass counts");
+        Point { name: name.into(), nth, passes: AtomicU64::new(0) }
+    }
+
+    pub(super) fn pass(name: &str) {
+        for point in POINTS.iter().filter(|point| point.name == name) {
+            if point.passes.fetch_add(1, Ordering::Relaxed) + 1 == point.nth {
+                std::process::abort();
+            }
+        }
+    }
+}
