@@ -25,7 +25,7 @@ pub mod site;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
 use catalog::Service;
@@ -44,33 +44,24 @@ pub fn run(words: &[&str]) -> Result<ExitCode> {
         return Ok(ExitCode::from(2));
     };
     let site = Site::from_environment()?;
-    match action {
+    Ok(match action {
         "up" => each(&or(parse(names)?, &Service::USUAL), |service| server::up(&site, service).map(drop)),
         "fetch" => each(&or(parse(names)?, &Service::USUAL), |service| {
             program::fetch(&site, service.package()).map(drop)
         }),
-        "down" => each(&or(parse(names)?, &Service::ALL), |service| server::down(&site, service)),
+        "down" => down(&site, &or(parse(names)?, &Service::ALL))?,
         "kill" => each(&named(names)?, |service| server::kill(&site, service)),
         "pause" => each(&named(names)?, |service| server::pause(&site, service)),
         "resume" => each(&named(names)?, |service| server::resume(&site, service)),
         "wipe" => each(&named(names)?, |service| server::wipe(&site, service)),
-        "status" => status(&site, names),
-        "urls" => {
-            urls(&site, &or(parse(names)?, &Service::ALL));
-            Ok(ExitCode::SUCCESS)
-        }
-        "ctl" => {
-            let Some((&name, arguments)) = names.split_first() else {
-                anyhow::bail!("`services ctl` needs the name of a RabbitMQ node and a rabbitmqctl command");
-            };
-            let succeeded = server::control(&site, Service::from_name(name)?, arguments)?;
-            Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
+        "status" => status(&site, names)?,
+        "urls" => urls(&site, &or(parse(names)?, &Service::ALL)),
+        "ctl" => control(&site, names)?,
         other => {
             eprintln!("xtask: unknown command `services {other}`; `cargo xtask help` lists them");
-            Ok(ExitCode::from(2))
+            ExitCode::from(2)
         }
-    }
+    })
 }
 
 /// The variables under which tests find a service.
@@ -84,7 +75,7 @@ pub fn variables(site: &Site, service: Service) -> Vec<(String, String)> {
 }
 
 /// Does the work for all services side by side; fails when one fails, after all have ended.
-fn each(services: &[Service], work: impl Fn(Service) -> Result<()> + Sync) -> Result<ExitCode> {
+fn each(services: &[Service], work: impl Fn(Service) -> Result<()> + Sync) -> ExitCode {
     let work = &work;
     let failures = thread::scope(|scope| {
         let threads: Vec<_> = services.iter().map(|&service| scope.spawn(move || work(service))).collect();
@@ -96,7 +87,16 @@ fn each(services: &[Service], work: impl Fn(Service) -> Result<()> + Sync) -> Re
     for failure in &failures {
         say(&format!("error: {failure:#}"));
     }
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Stops services side by side.
+pub fn down(site: &Site, services: &[Service]) -> Result<ExitCode> {
+    // The cluster's second node first, so that the first one can be started without it.
+    if services.contains(&Service::Rabbitmq4b) {
+        server::down(site, Service::Rabbitmq4b)?;
+    }
+    Ok(each(services, |service| server::down(site, service)))
 }
 
 fn parse(names: &[&str]) -> Result<Vec<Service>> {
@@ -162,10 +162,19 @@ fn status(site: &Site, words: &[&str]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn urls(site: &Site, services: &[Service]) {
+fn control(site: &Site, words: &[&str]) -> Result<ExitCode> {
+    let Some((&name, arguments)) = words.split_first() else {
+        bail!("`services ctl` needs the name of a RabbitMQ node and a rabbitmqctl command");
+    };
+    let succeeded = server::control(site, Service::from_name(name)?, arguments)?;
+    Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn urls(site: &Site, services: &[Service]) -> ExitCode {
     for &service in services.iter().filter(|&&service| server::leader(site, service).is_some()) {
         for (name, value) in variables(site, service) {
             println!("{name}={value}");
         }
     }
+    ExitCode::SUCCESS
 }

@@ -104,8 +104,8 @@ pub struct Archive<'site> {
 }
 
 impl<'site> Archive<'site> {
-    pub fn new(site: &'site Site, suite: &'static str) -> Self {
-        Self { site, suite, folder: site.folder.join("apt").join(suite) }
+    pub fn of_suite(name: &'static str, site: &'site Site) -> Self {
+        Self { site, suite: name, folder: site.folder.join("apt").join(name) }
     }
 
     /// The packages and all they need at run time, as the suite has them now. `fresh` reads the index anew.

@@ -78,7 +78,7 @@ fn manifest(folder: &Path) -> PathBuf {
 
 /// Downloads with the index at hand, and once more with a new one: an old index names files that are gone.
 fn first_with_known_index(site: &Site, package: &'static Package, folder: &Path) -> Result<Vec<Deb>> {
-    let archive = Archive::new(site, package.suite);
+    let archive = Archive::of_suite(package.suite, site);
     match download(&archive, package, folder, false) {
         Err(error) if error.downcast_ref::<Unavailable>().is_some() => {
             download(&archive, package, folder, true)

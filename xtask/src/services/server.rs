@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 
 use super::catalog::Service;
@@ -65,7 +65,7 @@ pub fn state(site: &Site, service: Service) -> State {
 
 /// Fetches, initialises and starts, as far as each is still to be done, and waits until the server answers.
 pub fn up(site: &Site, service: Service) -> Result<Raised> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     let program = program::fetch(site, service.package())?;
     if let Some(leader) = leader(site, service) {
         leader.signal_all(Signal::CONT)?;
@@ -99,13 +99,13 @@ pub fn up(site: &Site, service: Service) -> Result<Raised> {
 
 /// Asks the server to end, and kills it when it does not.
 pub fn down(site: &Site, service: Service) -> Result<()> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     end(site, service)
 }
 
 /// Kills the server as a crash would; its data stays.
 pub fn kill(site: &Site, service: Service) -> Result<()> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     let Some(leader) = leader(site, service) else {
         say(&format!("{}: not running", service.name()));
         return Ok(());
@@ -119,7 +119,7 @@ pub fn kill(site: &Site, service: Service) -> Result<()> {
 
 /// Stops every process of the server; connections stay open and nothing answers.
 pub fn pause(site: &Site, service: Service) -> Result<()> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     let leader = running(site, service)?;
     leader.signal_all(Signal::STOP)?;
     ensure!(until(END_LIMIT, || leader.is_paused()), "{}: not every process stopped", service.name());
@@ -129,7 +129,7 @@ pub fn pause(site: &Site, service: Service) -> Result<()> {
 
 /// Lets a paused server continue, and waits until it answers.
 pub fn resume(site: &Site, service: Service) -> Result<()> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     running(site, service)?.signal_all(Signal::CONT)?;
     let answers = until(site.patience, || probe::answers(service, site.port_base));
     ensure!(answers, "{}: does not answer after it was resumed", service.name());
@@ -139,7 +139,7 @@ pub fn resume(site: &Site, service: Service) -> Result<()> {
 
 /// Stops the server and deletes its data.
 pub fn wipe(site: &Site, service: Service) -> Result<()> {
-    let _lock = site.lock(service.name())?;
+    let _lock = site.lock_service(service)?;
     end(site, service)?;
     let data = site.data(service);
     if data.exists() {
@@ -191,9 +191,7 @@ fn initialise(site: &Site, service: Service, program: &Program) -> Result<()> {
 fn start(site: &Site, service: Service, program: &Program) -> Result<()> {
     for attempt in 1..=STARTS {
         wait_for_ports(site, service)?;
-        if service.is_rabbitmq() {
-            rabbitmq::configure(site, service)?;
-        }
+        prepare(site, service)?;
         let log_before = fs::metadata(log_file(site, service)).map_or(0, |metadata| metadata.len());
         let (output, errors) = log_streams(site, service)?;
         // After the log exists, so that it belongs to the server's account too.
@@ -212,6 +210,19 @@ fn start(site: &Site, service: Service, program: &Program) -> Result<()> {
             );
         }
         say(&format!("{}: its port was taken for a moment, starting again", service.name()));
+    }
+    Ok(())
+}
+
+fn prepare(site: &Site, service: Service) -> Result<()> {
+    if service.is_rabbitmq() {
+        rabbitmq::configure(site, service)?;
+    }
+    // A killed PostgreSQL stays in the process table until it is collected, and its successor takes that for a
+    // running server. Nothing of it is alive here.
+    let postgres_pid = site.data(service).join("data/postmaster.pid");
+    if service == Service::Postgres && postgres_pid.exists() {
+        fs::remove_file(postgres_pid)?;
     }
     Ok(())
 }
@@ -238,12 +249,13 @@ fn wait_until_ready(site: &Site, service: Service, mut child: Child) -> Result<(
             break Ok(());
         }
         if let Some(status) = child.try_wait()? {
-            break Err(anyhow::anyhow!("ended while starting ({status})"));
+            break Err(anyhow!("ended while starting ({status})"));
         }
         if Instant::now() >= deadline {
             let limit = site.patience.as_secs();
-            break Err(anyhow::anyhow!(
-                "did not answer within {limit} s (CONSIGN_SERVICES_TIMEOUT sets the limit)"
+            let hint = hint(site, service);
+            break Err(anyhow!(
+                "did not answer within {limit} s (CONSIGN_SERVICES_TIMEOUT sets the limit){hint}"
             ));
         }
         thread::sleep(LOOK_EVERY);
@@ -255,6 +267,17 @@ fn wait_until_ready(site: &Site, service: Service, mut child: Child) -> Result<(
     // Collects the child if it ends before this runner does.
     thread::spawn(move || child.wait());
     outcome
+}
+
+/// A cluster node that did not stop last waits for the one that did.
+fn hint(site: &Site, service: Service) -> &'static str {
+    let clustered = site.data(Service::Rabbitmq4b).join(".joined").is_file();
+    let lonely = leader(site, Service::Rabbitmq4b).is_none();
+    if service == Service::Rabbitmq4 && clustered && lonely {
+        "; it is in a cluster with rabbitmq4b, which is down: start both, or wipe both"
+    } else {
+        ""
+    }
 }
 
 fn join_cluster(site: &Site, program: &Program) -> Result<()> {

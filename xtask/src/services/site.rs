@@ -69,23 +69,35 @@ impl Site {
         self.data(Service::Rabbitmq4).join("tls/ca.pem")
     }
 
-    /// Holds the named lock until the returned file is dropped; two runs at once take turns.
-    pub fn lock(&self, name: &str) -> Result<File> {
-        let folder = self.folder.join("lock");
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(name);
-        let file = File::create(&path).with_context(|| format!("cannot open the lock {}", path.display()))?;
+    /// Holds the lock of a service, and says so when that means waiting for another run.
+    pub fn lock_service(&self, service: Service) -> Result<File> {
+        let (file, path) = self.lock_file(service.name())?;
         match file.try_lock() {
-            Ok(()) => {}
+            Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
-                say(&format!("{name}: waiting for another xtask that is at work on it"));
-                file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+                say(&format!("{}: waiting for another xtask that is at work on it", service.name()));
             }
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
         Ok(file)
+    }
+
+    /// Holds the named lock until the returned file is dropped; two runs at once take turns.
+    pub fn lock(&self, name: &str) -> Result<File> {
+        let (file, path) = self.lock_file(name)?;
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+        Ok(file)
+    }
+
+    fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
+        let folder = self.folder.join("lock");
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        let file = File::create(&path).with_context(|| format!("cannot open the lock {}", path.display()))?;
+        Ok((file, path))
     }
 
     /// A command of a server: under the service account, with an environment of its own, in the data folder.
