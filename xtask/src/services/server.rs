@@ -218,11 +218,13 @@ fn prepare(site: &Site, service: Service) -> Result<()> {
     if service.is_rabbitmq() {
         rabbitmq::configure(site, service)?;
     }
-    // A killed PostgreSQL stays in the process table until it is collected, and its successor takes that for a
-    // running server. Nothing of it is alive here.
-    let postgres_pid = site.data(service).join("data/postmaster.pid");
-    if service == Service::Postgres && postgres_pid.exists() {
-        fs::remove_file(postgres_pid)?;
+    // A killed server stays in the process table until it is collected, or its pid is given to another process;
+    // its successor takes either for a running server. Nothing of it is alive here.
+    for left_behind in ["postmaster.pid", "mysqld.sock.lock"] {
+        let file = site.data(service).join("data").join(left_behind);
+        if file.exists() {
+            fs::remove_file(file)?;
+        }
     }
     Ok(())
 }
