@@ -170,7 +170,7 @@ impl Number {
 
     fn write(&self, out: &mut String) {
         if let Some(text) = self.plain() {
-            out.push_str(&text)
+            out.push_str(&text);
         } else {
             let sign = if self.negative { "-" } else { "" };
             let _ = write!(out, "{sign}{}e{}", self.digits, self.exponent);

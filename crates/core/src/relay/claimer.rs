@@ -1,0 +1,91 @@
+//! Claims: when to ask for rows, for how many, and where each one waits.
+
+use std::time::Duration;
+
+use crate::lease::{Claim, ClaimRequest};
+use crate::ports::Claimed;
+use crate::time::{Draw, Monotonic};
+
+use super::circuit::Admission;
+use super::outlet::Outlet;
+use super::{Command, Phase, Relay, Report, STORE_PAUSE_MIN};
+
+/// How long a row without a route waits.
+pub(super) const NO_ROUTE_DELAY: Duration = Duration::from_secs(30);
+
+impl<D: Draw> Relay<D> {
+    pub(super) fn has_room(&self) -> bool {
+        let weight: usize = self.outlets.values().map(Outlet::held_weight).sum();
+        self.phase == Phase::Running
+            && !self.claiming
+            && self.alone.is_none()
+            && !self.outlets.values().any(Outlet::quarantining)
+            && self.held() <= self.settings.batch_rows as usize
+            && weight + self.settings.batch_bytes <= self.settings.held_bytes.max(self.settings.batch_bytes)
+    }
+
+    /// How many rows to claim at `now`: none while every destination is unavailable, one for a probe.
+    pub(super) fn claim_size(&self, now: Monotonic) -> Option<u32> {
+        if !self.has_room() {
+            return None;
+        }
+        let mut admissions = self.outlets.values().map(|outlet| outlet.circuit.admission(now));
+        let probe = admissions.clone().any(|admission| admission == Admission::Probe);
+        if admissions.any(|admission| admission == Admission::Full) || self.outlets.is_empty() {
+            Some(self.settings.batch_rows)
+        } else {
+            probe.then_some(1)
+        }
+    }
+
+    pub(super) fn claim(&mut self, now: Monotonic) {
+        if now < self.claim_due {
+            return;
+        }
+        let Some(limit) = self.claim_size(now) else { return };
+        let bits = self.draw.bits();
+        let request = ClaimRequest::new(limit, self.settings.batch_bytes, self.settings.lease, bits, now);
+        self.claiming = true;
+        self.commands.push_back(Command::Claim(request));
+    }
+
+    pub(super) fn claimed(&mut self, now: Monotonic, claimed: Claimed) {
+        self.claiming = false;
+        self.store_pause = STORE_PAUSE_MIN;
+        let rows = claimed.claims.len() + claimed.malformed.len();
+        self.totals.claimed += rows as u64;
+        self.poll = if rows == 0 {
+            (self.poll * 2).clamp(self.settings.poll_min, self.settings.poll_max)
+        } else {
+            self.settings.poll_min
+        };
+        self.claim_due = if claimed.more { now } else { now.plus(self.poll) };
+        for settlement in claimed.malformed {
+            self.push_settlement(now, settlement);
+        }
+        for claim in claimed.claims {
+            self.accept(now, claim);
+        }
+    }
+
+    pub(super) fn accept(&mut self, now: Monotonic, claim: Claim) {
+        if self.phase != Phase::Running {
+            return self.push_settlement(now, claim.release(Duration::ZERO, ""));
+        }
+        match self.routes.resolve(claim.event()) {
+            Err(error) => {
+                self.report(Report::NoRoute(claim.event().id.clone(), error.to_string()));
+                self.push_settlement(now, claim.release(NO_ROUTE_DELAY, error.to_string()));
+            }
+            Ok(route) if claim.suspect => self.alone = Some((claim, route)),
+            Ok(route) => {
+                if let Some(outlet) = self.outlets.get_mut(&route.destination) {
+                    outlet.queue(claim, route);
+                } else {
+                    let why = format!("destination {:?} is not configured", route.destination);
+                    self.push_settlement(now, claim.release(NO_ROUTE_DELAY, why));
+                }
+            }
+        }
+    }
+}

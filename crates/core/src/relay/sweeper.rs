@@ -1,0 +1,28 @@
+//! Sweeps: rows whose lease has ended go back, whoever held them.
+
+use crate::settle::Swept;
+use crate::time::{Draw, Monotonic};
+
+use super::{Command, Phase, Relay};
+
+impl<D: Draw> Relay<D> {
+    pub(super) fn sweep(&mut self, now: Monotonic) {
+        if self.phase != Phase::Running || self.sweeping || now < self.sweep_due {
+            return;
+        }
+        self.sweeping = true;
+        self.commands.push_back(Command::Sweep {
+            limit: self.settings.sweep_rows,
+            delay: self.settings.sweep_delay,
+            attempts_max: self.settings.retry.attempts_max,
+        });
+    }
+
+    pub(super) fn swept(&mut self, now: Monotonic, swept: Swept) {
+        self.sweeping = false;
+        let rows = swept.returned + swept.dead;
+        self.totals.swept += u64::from(rows);
+        let full = rows >= self.settings.sweep_rows;
+        self.sweep_due = if full { now } else { now.plus(self.settings.sweep_every) };
+    }
+}
