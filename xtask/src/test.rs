@@ -72,6 +72,13 @@ impl Options {
         Ok(options)
     }
 
+    /// The whole workspace, unless the arguments for cargo choose packages.
+    fn scope(&self) -> Option<&'static str> {
+        let mut for_cargo = self.for_cargo_test.iter().take_while(|word| *word != "--");
+        let chosen = for_cargo.any(|word| word.starts_with("-p") || word.starts_with("--package"));
+        (!chosen).then_some("--workspace")
+    }
+
     fn includes(&self, step: Step) -> bool {
         self.only.is_empty() || self.only.contains(&step)
     }
@@ -108,7 +115,7 @@ fn steps(options: &Options, servers: &Servers, summary: &mut Summary) {
             }
             Step::Test => {
                 let mut cargo = workspace::cargo();
-                cargo.args(["test", "--workspace", "--no-fail-fast"]).args(&options.for_cargo_test);
+                cargo.args(["test", "--no-fail-fast"]).args(options.scope()).args(&options.for_cargo_test);
                 succeeds(cargo.envs(&servers.variables))
             }
         });
@@ -264,6 +271,15 @@ mod tests {
         assert_eq!(options.only, [Step::Test]);
         assert!(options.keep_servers);
         assert_eq!(options.for_cargo_test, ["-p", "x", "--", "--nocapture"]);
+    }
+
+    #[test]
+    fn whole_workspace_is_tested_unless_packages_are_chosen() {
+        let scope = |words: &[&str]| Options::parse(words).unwrap().scope();
+
+        assert_eq!(scope(&[]), Some("--workspace"));
+        assert_eq!(scope(&["--", "claim", "--", "-p"]), Some("--workspace"));
+        assert_eq!(scope(&["--", "-p", "consign-store"]), None);
     }
 
     #[test]
