@@ -1,6 +1,6 @@
 //! Diagnostic texts on their way into a column: whatever a broker said, storing it must never fail a settle.
 
-use crate::introspection::Column;
+use crate::introspection::{Column, Unit};
 
 /// Longer diagnostics help nobody, whatever the column holds.
 const CHARACTERS_MAX: u64 = 4096;
@@ -19,12 +19,15 @@ pub fn fitted(text: &str, column: &Column) -> String {
     let printable = text
         .chars()
         .map(|character| if character != '\0' && narrow(character) { character } else { REPLACEMENT });
-    let mut room = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut room = limit;
     printable
         .take_while(|character| {
-            // A limit in bytes is respected too: TEXT types are limited by bytes, VARCHAR by characters.
-            let fits = room >= character.len_utf8();
-            room = room.saturating_sub(if fits { character.len_utf8() } else { 0 });
+            let size = match column.unit {
+                Unit::Characters => 1,
+                Unit::Bytes => character.len_utf8() as u64,
+            };
+            let fits = room >= size;
+            room = if fits { room - size } else { 0 };
             fits
         })
         .collect()
@@ -46,6 +49,7 @@ mod tests {
             kind: ColumnKind::Text,
             declared: "varchar".into(),
             length: Some(length),
+            unit: Unit::Characters,
             character_set: Some(character_set.into()),
             collation: None,
             fraction: None,
@@ -69,7 +73,10 @@ mod tests {
 
     #[test]
     fn a_cut_never_splits_a_character() {
-        assert_eq!(fitted("aé", &column(2, "utf8mb4")), "a");
+        let bytes = Column { unit: Unit::Bytes, ..column(2, "utf8mb4") };
+
+        assert_eq!(fitted("aé", &bytes), "a");
+        assert_eq!(fitted("aé", &column(2, "utf8mb4")), "aé");
         assert_eq!(cut("aé", 2), "a");
     }
 }

@@ -23,6 +23,15 @@ pub enum ColumnKind {
     Other,
 }
 
+/// What a column's length counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Characters, as in `VARCHAR(64)`.
+    Characters,
+    /// Bytes, as in `VARBINARY(64)` and in MySQL's `TEXT` types.
+    Bytes,
+}
+
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -32,8 +41,10 @@ pub struct Column {
     pub kind: ColumnKind,
     /// Its type as the server prints it.
     pub declared: String,
-    /// The longest text in characters or bytes, by kind; `None` where there is no such limit.
+    /// The longest text, in `unit`; `None` where there is no such limit.
     pub length: Option<u64>,
+    /// What `length` counts.
+    pub unit: Unit,
     /// How text is encoded.
     pub character_set: Option<String>,
     /// How text is compared.
@@ -47,15 +58,9 @@ pub struct Column {
 impl Column {
     /// How long `text` is in the column's unit, when that is more than the column holds.
     pub fn excess(&self, text: &str) -> Option<u64> {
-        let length = match self.kind {
-            ColumnKind::Bytes => text.len(),
-            ColumnKind::Text
-            | ColumnKind::Integer
-            | ColumnKind::Decimal
-            | ColumnKind::Float
-            | ColumnKind::Json
-            | ColumnKind::DateTime
-            | ColumnKind::Other => text.chars().count(),
+        let length = match self.unit {
+            Unit::Characters => text.chars().count(),
+            Unit::Bytes => text.len(),
         } as u64;
         self.length.is_some_and(|limit| length > limit).then_some(length)
     }

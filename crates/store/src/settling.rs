@@ -40,29 +40,49 @@ pub struct Destined {
     pub outcome: &'static str,
 }
 
-/// Rows that one statement settles: their common token and change, and their ids in ascending order, each once.
-pub type Groups<'a> = BTreeMap<(String, Change), BTreeSet<&'a str>>;
+/// One settlement, free of the batch it came in, so that a task of its own can carry it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The row.
+    pub id: String,
+    /// The token it must carry, as stored.
+    pub token: String,
+    /// What happens to it.
+    pub change: Change,
+    /// Where it ends up.
+    pub destined: Destined,
+}
 
-/// Groups the settlements at `chosen` positions of the batch.
-pub fn groups<'a>(batch: &'a SettleBatch, chosen: impl Iterator<Item = usize>) -> Groups<'a> {
+/// The batch as orders, in its order.
+pub fn orders(batch: &SettleBatch) -> Vec<Order> {
+    let order = |settlement: &Settlement| Order {
+        id: settlement.id().as_str().into(),
+        token: settlement.token().to_hex(),
+        change: change(settlement.to()),
+        destined: destined(settlement.to()),
+    };
+    batch.settlements.iter().map(order).collect()
+}
+
+/// Rows that one statement settles: their common token and change, and their ids in ascending order, each once.
+pub type Groups<'a> = BTreeMap<(&'a str, &'a Change), BTreeSet<&'a str>>;
+
+/// Groups orders by statement.
+pub fn groups<'a>(orders: impl IntoIterator<Item = &'a Order>) -> Groups<'a> {
     let mut groups = Groups::new();
-    for index in chosen {
-        let settlement = &batch.settlements[index];
-        let key = (settlement.token().to_hex(), change(settlement.to()));
-        groups.entry(key).or_default().insert(settlement.id().as_str());
+    for order in orders {
+        groups.entry((&order.token, &order.change)).or_default().insert(&order.id);
     }
     groups
 }
 
-/// Where `settlement` puts its row.
-pub fn destined(settlement: &Settlement) -> Destined {
-    let outcome = settlement.to().word();
-    let status = match settlement.to() {
+fn destined(to: &Transition) -> Destined {
+    let status = match to {
         Transition::Sent(_) => "SENT",
         Transition::Retry { .. } | Transition::Release { .. } => "NEW",
         Transition::Dead { .. } => "DEAD",
     };
-    Destined { status, outcome }
+    Destined { status, outcome: to.word() }
 }
 
 /// A delay as SQL takes it; saturates at about 31 years, which any sane delay is far below.
