@@ -231,7 +231,8 @@ impl Channel {
     }
 
     /// Deletes a queue and returns how many messages went with it. With `if_unused` fails with 406
-    /// while it has consumers, with `if_empty` while it has messages.
+    /// while it has consumers, with `if_empty` while it has messages. Quorum queues know neither:
+    /// `RabbitMQ` then closes the whole connection with 540.
     pub async fn queue_delete(
         &self,
         name: &str,

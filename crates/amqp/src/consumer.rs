@@ -116,7 +116,7 @@ impl Consumer {
 
     /// Why there are no more deliveries; `None` while the consumer is active.
     pub fn ended(&self) -> Option<ConsumerEnd> {
-        self.lease.ended().map(ConsumerEnd::Channel).or_else(|| self.end.get().cloned())
+        self.end.get().cloned().or_else(|| self.lease.ended().map(ConsumerEnd::Channel))
     }
 
     /// Stops new deliveries. Those not yet taken with [`next`](Self::next) go back to the queue;

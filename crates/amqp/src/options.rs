@@ -29,10 +29,11 @@ pub enum UriError {
     /// A `%` that two hexadecimal digits do not follow, or bytes that are not UTF-8.
     #[error("the {0} of the amqp uri is not percent-encoded utf-8")]
     Encoding(&'static str),
-    /// More than one path segment.
-    #[error("the virtual host of the amqp uri contains a slash, write it as %2F")]
+    /// More than one path segment, or a raw `@`.
+    #[error("the virtual host of the amqp uri, or its password, contains a raw slash or @, write %2F or %40")]
     VirtualHost,
-    /// A query key nobody knows.
+    /// A query key nobody knows. Shown only if it looks like a key: it may be the rest of a password
+    /// with a raw question mark.
     #[error("query key {0:?} of the amqp uri is unknown, known are {QUERY_KEYS}")]
     UnknownKey(String),
     /// A query value that is not a number in the allowed range.
@@ -151,7 +152,10 @@ impl ConnectOptions {
             "keyfile" => self.tls().client_key = Some(value.into()),
             "server_name_indication" => self.tls().server_name = Some(value),
             "connection_name" => self.connection_name = Some(value),
-            other => return Err(UriError::UnknownKey(other.to_owned())),
+            other => {
+                let is_key = other.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+                return Err(UriError::UnknownKey(if is_key { other } else { "..." }.to_owned()));
+            }
         }
         Ok(())
     }
@@ -195,16 +199,15 @@ impl FromStr for ConnectOptions {
                     .split_once(':')
                     .map_or((credentials, None), |(user, word)| (user, Some(word)));
                 options.user = decode(user, "user")?;
-                if let Some(password) = password {
-                    options.password = decode(password, "password")?;
-                }
+                options.password = decode(password.unwrap_or_default(), "password")?;
                 address
             }
             None => authority,
         };
         options.parse_address(address)?;
         if let Some(path) = path {
-            if path.contains('/') {
+            // A raw `@` means that the password held a raw slash: this is a part of it, not a name.
+            if path.contains(['/', '@']) {
                 return Err(UriError::VirtualHost);
             }
             // `amqp://host/` names the empty virtual host by the letter of the specification; every
@@ -357,7 +360,15 @@ mod tests {
             assert!(!shown.contains("s3cr3t"), "{shown}");
             assert!(shown.contains("u:***@mq:5672/v"), "{shown}");
         }
-        let error = parse("amqp://u:s3cr3t@mq:5672x/v").unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("s3cr3t"));
+        for uri in [
+            "amqp://u:s3cr3t@mq:5672x/v",
+            "amqp://u:12/s3cr3t@mq",
+            "amqp://u:12?s3cr3t@mq/v",
+            "amqp://u:s3cr3t%@mq",
+            "amqp:/u:s3cr3t@mq",
+        ] {
+            let error = parse(uri).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+        }
     }
 }

@@ -178,3 +178,6 @@ fn read_flags(reader: &mut Reader<'_>) -> Result<u16, WireError> {
     }
     Ok(flags)
 }
+
+#[cfg(test)]
+mod tests;

@@ -412,3 +412,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
