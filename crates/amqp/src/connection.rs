@@ -190,3 +190,6 @@ async fn in_time<T>(
 fn task_gone() -> CloseReason {
     CloseReason { code: 0, text: "the task of the connection is gone".to_owned(), by: ClosedBy::Network }
 }
+
+#[cfg(test)]
+mod tests;

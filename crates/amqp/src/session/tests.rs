@@ -70,7 +70,7 @@ impl World {
         let (commands, _) = mpsc::unbounded_channel();
         let now = Instant::now();
         let settings =
-            Settings { incarnation: 1, frame_max: 4096, channel_max: 9, heartbeat: Duration::from_secs(60) };
+            Settings { incarnation: 1, frame_max: 4096, channel_max: 9, heartbeat: Duration::from_mins(1) };
         let (block, close) = (watch::channel(None).0, watch::channel(None).0);
         let mut session = Session::new(settings, commands.downgrade(), block, close, now);
         let (reply, mut opened) = oneshot::channel();

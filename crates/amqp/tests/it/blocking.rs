@@ -86,7 +86,7 @@ async fn block_in_the_middle_refuses_exactly_what_was_not_written() {
 #[tokio::test]
 async fn outstanding_publish_of_a_blocked_connection_times_out_as_blocked() {
     let (connection, publisher, mut peer) = publishing().await;
-    let waiting = publisher.publish(message("m"), Instant::now() + Duration::from_millis(300));
+    let waiting = publisher.publish(message("m"), Instant::now() + Duration::from_secs(1));
     peer.published_ids(1).await;
     block(&connection, &mut peer).await;
     assert_eq!(soon("a verdict", waiting).await, Verdict::TimedOut { blocked: true });
@@ -131,7 +131,7 @@ async fn stopped_flow_refuses_publishes_of_its_channel_only() {
 #[tokio::test]
 async fn flow_stopped_under_an_outstanding_publish_counts_as_blocked() {
     let (_connection, publisher, mut peer) = publishing().await;
-    let waiting = publisher.publish(message("m"), Instant::now() + Duration::from_millis(300));
+    let waiting = publisher.publish(message("m"), Instant::now() + Duration::from_secs(1));
     peer.published_ids(1).await;
     peer.send(&method(1, 20, 20, &[&[0]])).await;
     assert_eq!(soon("a verdict", waiting).await, Verdict::TimedOut { blocked: true });

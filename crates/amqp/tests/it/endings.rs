@@ -22,7 +22,7 @@ fn is_unavailable(verdict: &Verdict) -> bool {
 #[tokio::test]
 async fn publish_without_a_confirm_times_out_and_its_late_confirm_settles_nothing_else() {
     let (_connection, publisher, mut peer) = publishing().await;
-    let deadline = Instant::now() + Duration::from_millis(150);
+    let deadline = Instant::now() + Duration::from_millis(400);
     let late = publisher.publish(message("late"), deadline);
     let patient = publisher.publish(message("patient"), far());
     peer.published_ids(2).await;
@@ -38,7 +38,7 @@ async fn publish_without_a_confirm_times_out_and_its_late_confirm_settles_nothin
 #[tokio::test]
 async fn late_return_of_a_timed_out_publish_is_no_offence() {
     let (_connection, publisher, mut peer) = publishing().await;
-    let late = publisher.publish(message("late"), Instant::now() + Duration::from_millis(50));
+    let late = publisher.publish(message("late"), Instant::now() + Duration::from_millis(400));
     peer.published_ids(1).await;
     assert_eq!(soon("a verdict", late).await, Verdict::TimedOut { blocked: false });
     let next = publisher.publish(message("next"), far());
@@ -154,6 +154,27 @@ async fn channel_closed_by_the_server_fails_its_window_and_spares_the_connection
     peer.published_ids(1).await;
     peer.send(&ack(2, 1, false)).await;
     assert_eq!(soon("a verdict", again).await, acked(1));
+}
+
+#[tokio::test]
+async fn old_handle_does_not_reach_the_channel_that_took_over_its_number() {
+    let listener = Listener::bind().await;
+    let mut options = listener.options();
+    options.channel_max = 1;
+    let (connection, peer) = tokio::join!(Connection::open(&options), listener.serve(Tune::default()));
+    let (connection, mut peer) = (connection.unwrap(), peer);
+    let old = peer.publisher(&connection).await;
+    let full = connection.open_channel().await.unwrap_err();
+    assert!(matches!(&full, ChannelError::Invalid(text) if text.contains("all 1 channels")), "{full:?}");
+    peer.send(&close(1, 404, "NOT_FOUND")).await;
+    peer.expect(1, 20, 41).await;
+    let new = peer.publisher(&connection).await;
+    assert_eq!(new.id(), old.id());
+    drop(old);
+    let waiting = new.publish(message("m"), far());
+    peer.published_ids(1).await;
+    peer.send(&ack(1, 1, false)).await;
+    assert_eq!(soon("a verdict", waiting).await, acked(1));
 }
 
 #[tokio::test]

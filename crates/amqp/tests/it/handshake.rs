@@ -95,7 +95,7 @@ async fn unknown_host_does_not_resolve() {
 async fn silent_server_times_out() {
     let listener = Listener::bind().await;
     let mut options = listener.options();
-    options.connection_timeout = Duration::from_millis(100);
+    options.connection_timeout = Duration::from_millis(500);
     let (connection, _peer) = tokio::join!(Connection::open(&options), listener.accept());
     let error = connection.unwrap_err();
     assert!(matches!(error, ConnectError::Timeout { stage: "the amqp handshake", .. }), "{error:?}");
