@@ -1,1 +1,26 @@
-//! MySQL.
+//! MySQL 8 and later, and MariaDB 10.6 and later.
+//!
+//! - `connection`: pools, units of work. `failure`: what the server's errors mean. `statement`, `introspection`.
+//! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `inbox`: markers and business writes.
+//! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
+//!
+//! Lock order: outbox rows by primary key ascending; a marker before the business rows of its operation.
+
+mod append;
+mod claim;
+mod connection;
+mod failure;
+mod findings;
+mod inbox;
+mod introspection;
+mod outbox;
+mod prepared;
+mod schema;
+mod settle;
+mod statement;
+mod sweep;
+
+pub use connection::{Database, Encryption, Options};
+pub use inbox::{Inbox, Transaction};
+pub use outbox::Outbox;
+pub use schema::{PayloadColumn, Schema};

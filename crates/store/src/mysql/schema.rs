@@ -1,0 +1,195 @@
+//! Creating tables, and adding what existing ones lack.
+
+use std::collections::BTreeSet;
+
+use consign_core::ports::StoreError;
+use futures_util::FutureExt;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, raw_sql};
+
+use crate::mapping::{Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mysql::connection::{Database, Lane, UnitError, shielded};
+use crate::mysql::introspection;
+use crate::mysql::statement::{
+    CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
+    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+};
+use crate::statement::Rendering;
+
+/// The type of the payload column in a new outbox. A table that exists keeps its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PayloadColumn {
+    /// JSON: readable in SQL. MySQL stores it by value: key order and spacing change, and numbers beyond a double's
+    /// precision are rounded. MariaDB keeps the text.
+    #[default]
+    Json,
+    /// LONGBLOB: any bytes, kept exactly.
+    LongBlob,
+}
+
+/// The tables consign needs in one database.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    database: Database,
+    outbox: Option<OutboxMapping>,
+    markers: Option<MarkerMapping>,
+    payload: PayloadColumn,
+}
+
+impl Schema {
+    /// No tables yet: add the outbox, the markers, or both.
+    pub fn new(database: Database) -> Self {
+        Self { database, outbox: None, markers: None, payload: PayloadColumn::default() }
+    }
+
+    /// With the outbox and the record of its attempts.
+    #[must_use]
+    pub fn with_outbox(mut self, mapping: OutboxMapping, payload: PayloadColumn) -> Self {
+        self.outbox = Some(mapping);
+        self.payload = payload;
+        self
+    }
+
+    /// With the markers and the records of conflicts and dead deliveries.
+    #[must_use]
+    pub fn with_markers(mut self, mapping: MarkerMapping) -> Self {
+        self.markers = Some(mapping);
+        self
+    }
+
+    /// The statements [`Schema::apply`] would run now, none when nothing is missing. Changes nothing.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or a table lacks a column that consign cannot add.
+    pub async fn plan(&self) -> Result<Vec<String>, StoreError> {
+        let schema = self.clone();
+        self.database
+            .read(Lane::General, move |connection| async move { schema.missing(connection).await }.boxed())
+            .await
+    }
+
+    /// Creates and extends what is missing, one migration at a time per database; gives the statements that ran.
+    /// The tables stay usable: columns are added as nullable ones. May be repeated.
+    ///
+    /// # Errors
+    /// As [`Schema::plan`], or a statement failed: those before it stay.
+    pub async fn apply(&self) -> Result<Vec<String>, StoreError> {
+        let schema = self.clone();
+        shielded(async move {
+            let mut connection = schema.database.dedicated().await?;
+            let result = schema.migrate(&mut connection).await;
+            // Closing releases the lock as well.
+            let _ = connection.close().await;
+            result.map_err(|error| match error {
+                UnitError::Sql(error) => schema.database.judge(&error),
+                UnitError::Store(error) => error,
+            })
+        })
+        .await
+        .unwrap_or_else(|| Err(StoreError::Unavailable("the runtime ended during the migration".into())))
+    }
+
+    async fn migrate(&self, connection: &mut MySqlConnection) -> Result<Vec<String>, UnitError> {
+        raw_sql(Text::own(SESSION_UNLIMITED).sql()).execute(&mut *connection).await?;
+        let row = raw_sql(Text::own(MIGRATE_LOCK).sql()).fetch_one(&mut *connection).await?;
+        if introspection::text(&row, 0)?.as_deref() != Some("1") {
+            return Err(StoreError::Contended("another migration is running".into()).into());
+        }
+        let statements = self.missing(connection).await?;
+        for statement in &statements {
+            // Rendered from this crate's files with validated names.
+            raw_sql(AssertSqlSafe(statement.clone())).execute(&mut *connection).await?;
+        }
+        raw_sql(Text::own(MIGRATE_UNLOCK).sql()).fetch_one(connection).await?;
+        Ok(statements)
+    }
+
+    async fn missing(&self, connection: &mut MySqlConnection) -> Result<Vec<String>, UnitError> {
+        let mut statements = Vec::new();
+        if let Some(mapping) = &self.outbox {
+            statements.extend(self.missing_outbox(connection, mapping).await?);
+            statements.extend(own_table(connection, "consign_attempt", CREATE_CONSIGN_ATTEMPT).await?);
+        }
+        if let Some(mapping) = &self.markers {
+            statements.extend(missing_markers(connection, mapping).await?);
+            statements.extend(own_table(connection, "consign_conflict", CREATE_CONSIGN_CONFLICT).await?);
+            let dead = own_table(connection, "consign_dead_delivery", CREATE_CONSIGN_DEAD_DELIVERY).await?;
+            statements.extend(dead);
+        }
+        Ok(statements)
+    }
+
+    async fn missing_outbox(
+        &self,
+        connection: &mut MySqlConnection,
+        mapping: &OutboxMapping,
+    ) -> Result<Option<String>, UnitError> {
+        let names = mapping.names();
+        let Some(shape) = introspection::shape(connection, OutboxMapping::TABLE, names).await? else {
+            let longblob = match self.payload {
+                PayloadColumn::Json => BTreeSet::new(),
+                PayloadColumn::LongBlob => BTreeSet::from(["longblob".to_owned()]),
+            };
+            return Ok(Some(render(CREATE_OUTBOX_EVENT, names, &longblob)));
+        };
+        refuse_lacking(mapping.table(), &shape.missing(&OUTBOX_REQUIRED))?;
+        let mut present = shape.present();
+        if has_pending_index(connection, mapping).await? {
+            present.insert("idx_pending".into());
+        }
+        // Not added to a table with rows, see the file.
+        present.insert("sequence".into());
+        let complete =
+            OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
+        Ok((!complete).then(|| render(EXTEND_OUTBOX_EVENT, names, &present)))
+    }
+}
+
+/// True when an index begins with status, available_at and event_id.
+pub(crate) async fn has_pending_index(
+    connection: &mut MySqlConnection,
+    mapping: &OutboxMapping,
+) -> Result<bool, sqlx::Error> {
+    let wanted = ["status", "available_at", "event_id"]
+        .map(|column| mapping.names()[column].as_str().to_ascii_lowercase());
+    let indexes = introspection::indexes(connection, mapping.table()).await?;
+    // InnoDB appends the primary key to every index, so the id may be left out.
+    Ok(indexes.iter().any(|columns| columns.starts_with(&wanted) || columns[..] == wanted[..2]))
+}
+
+async fn missing_markers(
+    connection: &mut MySqlConnection,
+    mapping: &MarkerMapping,
+) -> Result<Option<String>, UnitError> {
+    let names = mapping.names();
+    let Some(shape) = introspection::shape(connection, MarkerMapping::TABLE, names).await? else {
+        return Ok(Some(render(CREATE_CONSUMED_OPERATION, names, &BTreeSet::new())));
+    };
+    refuse_lacking(mapping.table(), &shape.missing(&["consumer_name", "business_key"]))?;
+    let complete = shape.missing(&crate::mapping::MARKER_OPTIONAL).is_empty();
+    Ok((!complete).then(|| render(EXTEND_CONSUMED_OPERATION, names, &shape.present())))
+}
+
+async fn own_table(
+    connection: &mut MySqlConnection,
+    table: &str,
+    file: &str,
+) -> Result<Option<String>, UnitError> {
+    let table = Identifier::table(table).expect("a constant name");
+    let exists = introspection::engine(connection, &table).await?.is_some();
+    Ok((!exists).then(|| Text::own(file).as_str().to_owned()))
+}
+
+fn refuse_lacking(table: &Identifier, lacking: &[&str]) -> Result<(), StoreError> {
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Schema(format!(
+        "{table} exists and lacks {}: map them to the columns it has, or name another table in the config",
+        lacking.join(", ")
+    )))
+}
+
+fn render(file: &str, names: &Names, present: &BTreeSet<String>) -> String {
+    Rendering::new(QUOTE).names(names).present(present).render(file)
+}

@@ -1,0 +1,9 @@
+-- Purpose: the indexes of one table, their columns in order.
+-- Locks: none.
+SELECT CAST(INDEX_NAME AS CHAR),
+    CAST(GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR ',') AS CHAR),
+    CAST(MAX(NON_UNIQUE) AS CHAR)
+FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = COALESCE(?, DATABASE())
+    AND TABLE_NAME = ?
+GROUP BY INDEX_NAME;
