@@ -1,0 +1,142 @@
+//! The config: `consign.toml`, overridden by the environment, checked once at start.
+//!
+//! ```text
+//! file ─┐
+//!       ├─ source ─► raw (as written, defaults filled in) ─ checker ─► Config, or every mistake with its place
+//! env ──┘
+//! ```
+//!
+//! Two passes, so that as many mistakes as possible come at once: the first finds what is not TOML, unknown keys and
+//! wrong types; the second judges values and what they refer to. Only the checked form leaves this module.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use consign_core::route::{DestinationName, RouteTable};
+
+mod checker;
+mod consumer;
+mod destination;
+mod overlay;
+mod problem;
+mod raw;
+mod relay;
+mod route;
+mod secret;
+mod shape;
+mod source;
+mod store;
+mod url;
+
+pub use checker::Environment;
+pub use consumer::ConsumerConfig;
+pub use destination::{
+    DestinationConfig, EmbeddedConfig, EmbeddedQueueConfig, ExchangeConfig, ExchangeKind, Overflow,
+    QueueConfig, QueueKind, RabbitMqConfig, TlsFiles,
+};
+pub use problem::{ConfigError, Place, Problem};
+pub use relay::RelayConfig;
+pub use secret::Secret;
+pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
+pub use url::{ConnectionUrl, InvalidUrl};
+
+use checker::Checker;
+use overlay::Override;
+use raw::Raw;
+use source::Source;
+
+/// Where the config is; part of every command that needs one.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ConfigArguments {
+    /// The config file; relative paths inside it start at its folder.
+    #[arg(long, env = "CONSIGN_CONFIG", value_name = "FILE", default_value = "consign.toml", global = true)]
+    pub config: PathBuf,
+}
+
+/// A checked config: every name it refers to exists, every bound holds, every template and statement is parsed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The database of outbox, inbox and business tables.
+    pub store: StoreConfig,
+    /// The outbox tables; at least one.
+    pub outboxes: Vec<OutboxConfig>,
+    /// The marker table.
+    pub inbox: InboxConfig,
+    /// The relay and its retry policy.
+    pub relay: RelayConfig,
+    /// The destinations by name.
+    pub destinations: BTreeMap<DestinationName, DestinationConfig>,
+    /// Which events go where.
+    pub routes: RouteTable,
+    /// The declared consumers.
+    pub consumers: Vec<ConsumerConfig>,
+}
+
+impl ConfigArguments {
+    /// Loads the config in this process's environment.
+    ///
+    /// # Errors
+    /// The file cannot be read or the config cannot be used.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        Config::load(&self.config, &Environment::of_process())
+    }
+}
+
+impl Config {
+    /// Loads and checks a config file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the config has mistakes: all that were found.
+    pub fn load(file: &Path, environment: &Environment) -> Result<Self, ConfigError> {
+        let shown = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            ConfigError::new(vec![Problem {
+                place: Place::File { file: shown.clone(), line: 1 },
+                key: String::new(),
+                text: format!("cannot be read: {error}: name the config with --config or CONSIGN_CONFIG"),
+            }])
+        })?;
+        let directory = file.parent().unwrap_or(Path::new(""));
+        Self::read(&shown, &text, directory, environment)
+    }
+
+    /// Checks a config's text; `directory` is where relative paths start.
+    ///
+    /// # Errors
+    /// The config has mistakes: all that were found.
+    pub fn read(
+        file: &str,
+        text: &str,
+        directory: &Path,
+        environment: &Environment,
+    ) -> Result<Self, ConfigError> {
+        let overrides = Override::among(&environment.variables);
+        let (raw, source) = Source::read(file, text, &overrides)?;
+        let mut checker = Checker::new(&source, environment, directory);
+        let config = Self::check(&mut checker, raw);
+        let problems = checker.into_problems();
+        match config {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(ConfigError::new(problems)),
+        }
+    }
+
+    /// The config, unless a part of it could not even be stood in for; every mistake is reported to the checker.
+    fn check(checker: &mut Checker<'_>, raw: Raw) -> Option<Self> {
+        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer } = raw;
+        let store = store::store(checker, store);
+        let outboxes = store::outboxes(checker, outbox);
+        let inbox = store::inbox(checker, inbox);
+        let relay = relay::relay(checker, relay, &retry);
+        let written: Vec<String> = destination.keys().cloned().collect();
+        let names: Vec<&str> = written.iter().map(String::as_str).collect();
+        let destinations = destination::destinations(checker, destination);
+        let routes = route::routes(checker, route, &names);
+        let around = consumer::Surroundings { destinations: &destinations, names: &names, inbox: &inbox };
+        let consumers = consumer::consumers(checker, consumer, &around);
+        Some(Self { store: store?, outboxes, inbox, relay, destinations, routes, consumers })
+    }
+}
+
+#[cfg(test)]
+mod tests;

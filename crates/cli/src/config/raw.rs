@@ -1,0 +1,396 @@
+//! The config as written: every key, its type and its default. The checked form is [`super::Config`].
+//!
+//! Required keys are optional here, so that a missing one is reported together with everything else. Values that
+//! have a fixed set of words stay text, for the same reason.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use consign_core::relay::RelaySettings;
+use consign_core::retry::RetryPolicy;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
+use serde::{Deserialize, Serialize};
+
+/// The whole file.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Raw {
+    pub store: Option<RawStore>,
+    pub outbox: Vec<RawOutbox>,
+    pub inbox: RawInbox,
+    pub relay: RawRelay,
+    pub retry: RawRetry,
+    pub destination: BTreeMap<String, RawDestination>,
+    pub route: Vec<RawRoute>,
+    pub consumer: Vec<RawConsumer>,
+}
+
+/// `[store]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawStore {
+    pub url: Option<String>,
+    pub password_file: Option<String>,
+    pub time_zone: Option<String>,
+    pub tls_ca_file: Option<String>,
+    pub connections: u64,
+}
+
+/// `[[outbox]]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawOutbox {
+    pub name: String,
+    pub table: String,
+    pub columns: BTreeMap<String, String>,
+}
+
+/// `[inbox]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawInbox {
+    pub table: String,
+    pub columns: BTreeMap<String, String>,
+}
+
+/// `[relay]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawRelay {
+    pub name: String,
+    pub batch_rows: u64,
+    pub batch_bytes: u64,
+    pub window: u64,
+    pub window_bytes: u64,
+    pub held_bytes: u64,
+    pub lease_seconds: u64,
+    pub publish_deadline_seconds: u64,
+    pub margin_seconds: u64,
+    pub poll_min_milliseconds: u64,
+    pub poll_max_milliseconds: u64,
+    pub settle_linger_milliseconds: u64,
+    pub sweep_seconds: u64,
+    pub sweep_rows: u64,
+    pub sweep_delay_seconds: u64,
+    pub drain_seconds: u64,
+}
+
+/// `[retry]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawRetry {
+    pub base_seconds: u64,
+    pub cap_seconds: u64,
+    pub attempts_max: u64,
+    pub min_age_before_dead_seconds: u64,
+    pub unroutable: String,
+}
+
+/// `[destination.NAME]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawDestination {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub url: Option<String>,
+    pub password_file: Option<String>,
+    pub tls_ca_file: Option<String>,
+    pub tls_client_cert_file: Option<String>,
+    pub tls_client_key_file: Option<String>,
+    pub channels: u64,
+    pub message_bytes_max: Option<u64>,
+    pub exchange: Option<RawExchange>,
+    pub path: Option<String>,
+    pub queue: Vec<RawQueue>,
+}
+
+/// `exchange = { … }` of a destination.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawExchange {
+    pub name: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub durable: bool,
+}
+
+/// `[[destination.NAME.queue]]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawQueue {
+    pub name: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub durable: bool,
+    pub bindings: Vec<String>,
+    pub dead_letter_exchange: Option<String>,
+    pub dead_letter_key: Option<String>,
+    pub delivery_limit: Option<u64>,
+    pub max_length: Option<u64>,
+    pub overflow: Option<String>,
+}
+
+/// `[[route]]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawRoute {
+    pub event_type: Option<String>,
+    pub destination: Option<String>,
+    pub key: String,
+}
+
+/// `[[consumer]]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawConsumer {
+    pub name: Option<String>,
+    pub source: Option<String>,
+    pub queue: Option<String>,
+    pub prefetch: u64,
+    pub workers: u64,
+    pub key: Option<String>,
+    pub compare: Option<RawCompare>,
+    pub fingerprint: Option<Vec<String>>,
+    pub attempts_max: u64,
+    pub retry_delay_seconds: u64,
+    pub dead_letter: Option<RawDeadLetter>,
+    pub bind: BTreeMap<String, RawBinding>,
+    pub statement: Vec<RawStatement>,
+    pub statements: Option<String>,
+}
+
+/// `dead_letter = { … }` of a consumer.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawDeadLetter {
+    pub destination: Option<String>,
+    pub key: Option<String>,
+}
+
+/// `bind.NAME = { … }` of a consumer.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawBinding {
+    pub pointer: Option<String>,
+    pub header: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub required: bool,
+}
+
+/// `[[consumer.statement]]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawStatement {
+    pub sql: Option<String>,
+    pub expect_rows: RawRows,
+}
+
+/// `compare`: binding names, or marker columns and the bindings they hold.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum RawCompare {
+    Names(Vec<String>),
+    Columns(BTreeMap<String, String>),
+}
+
+/// `expect_rows`: a number, `">=n"` or `"any"`.
+#[derive(Serialize)]
+pub struct RawRows(pub String);
+
+impl Default for RawStore {
+    fn default() -> Self {
+        Self { url: None, password_file: None, time_zone: None, tls_ca_file: None, connections: 8 }
+    }
+}
+
+impl Default for RawOutbox {
+    fn default() -> Self {
+        Self { name: "outbox".into(), table: "outbox_event".into(), columns: BTreeMap::new() }
+    }
+}
+
+impl Default for RawInbox {
+    fn default() -> Self {
+        Self { table: "consumed_operation".into(), columns: BTreeMap::new() }
+    }
+}
+
+impl Default for RawRelay {
+    /// The engine's own defaults, so that they are written down once.
+    fn default() -> Self {
+        let settings = RelaySettings::default();
+        Self {
+            name: "relay".into(),
+            batch_rows: settings.batch_rows.into(),
+            batch_bytes: whole(settings.batch_bytes),
+            window: whole(settings.window),
+            window_bytes: whole(settings.window_bytes),
+            held_bytes: whole(settings.held_bytes),
+            lease_seconds: settings.lease.as_secs(),
+            publish_deadline_seconds: settings.publish.deadline.as_secs(),
+            margin_seconds: settings.publish.margin.as_secs(),
+            poll_min_milliseconds: milliseconds(settings.poll_min),
+            poll_max_milliseconds: milliseconds(settings.poll_max),
+            settle_linger_milliseconds: milliseconds(settings.settle_linger),
+            sweep_seconds: settings.sweep_every.as_secs(),
+            sweep_rows: settings.sweep_rows.into(),
+            sweep_delay_seconds: settings.sweep_delay.as_secs(),
+            drain_seconds: settings.drain.as_secs(),
+        }
+    }
+}
+
+impl Default for RawRetry {
+    /// The policy's own defaults, so that they are written down once.
+    fn default() -> Self {
+        let policy = RetryPolicy::default();
+        Self {
+            base_seconds: policy.base.as_secs(),
+            cap_seconds: policy.cap.as_secs(),
+            attempts_max: policy.attempts_max.into(),
+            min_age_before_dead_seconds: policy.min_age_before_dead.as_secs(),
+            unroutable: "retry".into(),
+        }
+    }
+}
+
+impl Default for RawDestination {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            url: None,
+            password_file: None,
+            tls_ca_file: None,
+            tls_client_cert_file: None,
+            tls_client_key_file: None,
+            channels: 1,
+            message_bytes_max: None,
+            exchange: None,
+            path: None,
+            queue: Vec::new(),
+        }
+    }
+}
+
+impl Default for RawExchange {
+    fn default() -> Self {
+        Self { name: None, kind: "topic".into(), durable: true }
+    }
+}
+
+impl Default for RawQueue {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kind: "quorum".into(),
+            durable: true,
+            bindings: Vec::new(),
+            dead_letter_exchange: None,
+            dead_letter_key: None,
+            delivery_limit: None,
+            max_length: None,
+            overflow: None,
+        }
+    }
+}
+
+impl Default for RawRoute {
+    fn default() -> Self {
+        Self { event_type: None, destination: None, key: "{event_type}".into() }
+    }
+}
+
+impl Default for RawConsumer {
+    fn default() -> Self {
+        Self {
+            name: None,
+            source: None,
+            queue: None,
+            prefetch: 100,
+            workers: 4,
+            key: None,
+            compare: None,
+            fingerprint: None,
+            attempts_max: 5,
+            retry_delay_seconds: 1,
+            dead_letter: None,
+            bind: BTreeMap::new(),
+            statement: Vec::new(),
+            statements: None,
+        }
+    }
+}
+
+impl Default for RawBinding {
+    fn default() -> Self {
+        Self { pointer: None, header: None, kind: None, required: true }
+    }
+}
+
+impl Default for RawStatement {
+    fn default() -> Self {
+        Self { sql: None, expect_rows: RawRows("1".into()) }
+    }
+}
+
+fn whole(number: usize) -> u64 {
+    u64::try_from(number).expect("a usize has at most 64 bits")
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).expect("default spans are far below 2^64 milliseconds")
+}
+
+impl<'de> Deserialize<'de> for RawCompare {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Compare;
+
+        impl<'de> Visitor<'de> for Compare {
+            type Value = RawCompare;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of binding names, or a table of column = \"binding\"")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<RawCompare, A::Error> {
+                Vec::deserialize(value::SeqAccessDeserializer::new(names)).map(RawCompare::Names)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, columns: A) -> Result<RawCompare, A::Error> {
+                BTreeMap::deserialize(value::MapAccessDeserializer::new(columns)).map(RawCompare::Columns)
+            }
+        }
+
+        deserializer.deserialize_any(Compare)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawRows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Rows;
+
+        impl Visitor<'_> for Rows {
+            type Value = RawRows;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number, \">=n\" or \"any\"")
+            }
+
+            fn visit_i64<E: Error>(self, rows: i64) -> Result<RawRows, E> {
+                Ok(RawRows(rows.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, rows: u64) -> Result<RawRows, E> {
+                Ok(RawRows(rows.to_string()))
+            }
+
+            fn visit_str<E: Error>(self, rows: &str) -> Result<RawRows, E> {
+                Ok(RawRows(rows.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Rows)
+    }
+}

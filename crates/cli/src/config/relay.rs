@@ -1,0 +1,124 @@
+//! `[relay]` and `[retry]`: the relay engine's numbers.
+
+use std::time::Duration;
+
+use consign_core::lease::PublishLimits;
+use consign_core::relay::RelaySettings;
+use consign_core::retry::{RetryPolicy, UnroutablePolicy};
+
+use super::checker::Checker;
+use super::raw::{RawRelay, RawRetry};
+
+/// A day: no span of the relay may be longer.
+const DAY: u64 = 86_400;
+/// Half a minute: polling slower than this is a misunderstanding.
+const POLL_MAX: u64 = 30_000;
+
+/// The relay.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Its name in records, messages and metrics.
+    pub name: String,
+    /// The engine's settings, the retry policy included.
+    pub settings: RelaySettings,
+}
+
+/// Checks `[relay]` and `[retry]`.
+pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: &RawRetry) -> RelayConfig {
+    checker.name("relay.name", &raw.name, 64);
+    let settings = RelaySettings {
+        batch_rows: checker.within("relay.batch_rows", raw.batch_rows, 1..=10_000),
+        batch_bytes: checker.within("relay.batch_bytes", raw.batch_bytes, 1..=1 << 30),
+        window: checker.within("relay.window", raw.window, 1..=100_000),
+        window_bytes: checker.within("relay.window_bytes", raw.window_bytes, 1..=1 << 30),
+        held_bytes: checker.within("relay.held_bytes", raw.held_bytes, 1..=1 << 32),
+        lease: checker.seconds("relay.lease_seconds", raw.lease_seconds, 1..=DAY),
+        publish: PublishLimits {
+            deadline: checker.seconds(
+                "relay.publish_deadline_seconds",
+                raw.publish_deadline_seconds,
+                1..=DAY,
+            ),
+            margin: checker.seconds("relay.margin_seconds", raw.margin_seconds, 1..=DAY),
+        },
+        poll_min: checker.milliseconds(
+            "relay.poll_min_milliseconds",
+            raw.poll_min_milliseconds,
+            1..=POLL_MAX,
+        ),
+        poll_max: checker.milliseconds(
+            "relay.poll_max_milliseconds",
+            raw.poll_max_milliseconds,
+            1..=POLL_MAX,
+        ),
+        settle_linger: checker.milliseconds(
+            "relay.settle_linger_milliseconds",
+            raw.settle_linger_milliseconds,
+            0..=1000,
+        ),
+        sweep_every: checker.seconds("relay.sweep_seconds", raw.sweep_seconds, 1..=DAY),
+        sweep_rows: checker.within("relay.sweep_rows", raw.sweep_rows, 1..=10_000),
+        sweep_delay: checker.seconds("relay.sweep_delay_seconds", raw.sweep_delay_seconds, 0..=DAY),
+        drain: checker.seconds("relay.drain_seconds", raw.drain_seconds, 1..=DAY),
+        retry: policy(checker, retry),
+    };
+    consistent(checker, &settings);
+    RelayConfig { name: raw.name, settings }
+}
+
+fn consistent(checker: &mut Checker<'_>, settings: &RelaySettings) {
+    let PublishLimits { deadline, margin } = settings.publish;
+    let (lease, needed) = (settings.lease.as_secs(), deadline.as_secs() + margin.as_secs());
+    if needed > lease {
+        checker.refuse(
+            "relay.lease_seconds",
+            format!(
+                "a lease of {lease} s cannot hold a publish deadline of {} s and a margin of {} s: raise it to {needed} \
+                 or more, or lower publish_deadline_seconds or margin_seconds",
+                deadline.as_secs(),
+                margin.as_secs()
+            ),
+        );
+    }
+    if settings.poll_min > settings.poll_max {
+        let (low, high) = (settings.poll_min.as_millis(), settings.poll_max.as_millis());
+        checker.refuse(
+            "relay.poll_min_milliseconds",
+            format!("{low} is more than poll_max_milliseconds, which is {high}: lower it"),
+        );
+    }
+    for (key, bytes) in [("batch_bytes", settings.batch_bytes), ("window_bytes", settings.window_bytes)] {
+        if bytes > settings.held_bytes {
+            checker.refuse(
+                &format!("relay.{key}"),
+                format!(
+                    "{bytes} is more than held_bytes, which is {}: lower it, or raise held_bytes",
+                    settings.held_bytes
+                ),
+            );
+        }
+    }
+}
+
+fn policy(checker: &mut Checker<'_>, raw: &RawRetry) -> RetryPolicy {
+    let unroutable = [("retry", UnroutablePolicy::Retry), ("dead", UnroutablePolicy::Dead)];
+    let policy = RetryPolicy {
+        base: checker.seconds("retry.base_seconds", raw.base_seconds, 1..=DAY),
+        cap: checker.seconds("retry.cap_seconds", raw.cap_seconds, 1..=DAY),
+        attempts_max: checker.within("retry.attempts_max", raw.attempts_max, 1..=1_000_000),
+        min_age_before_dead: checker.seconds(
+            "retry.min_age_before_dead_seconds",
+            raw.min_age_before_dead_seconds,
+            0..=30 * DAY,
+        ),
+        unroutable: checker.choice("retry.unroutable", &raw.unroutable, &unroutable).unwrap_or_default(),
+    };
+    if policy.base > policy.cap {
+        let (base, cap): (Duration, Duration) = (policy.base, policy.cap);
+        checker.refuse(
+            "retry.base_seconds",
+            format!("{} is more than cap_seconds, which is {}: lower it", base.as_secs(), cap.as_secs()),
+        );
+    }
+    policy
+}
