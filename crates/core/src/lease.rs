@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{Event, EventId};
-use crate::outcome::Outcome;
 use crate::route::Route;
 use crate::settle::{Settlement, Transition};
 use crate::time::Monotonic;
@@ -185,7 +184,7 @@ impl Pending {
         Ok((Publish { event: Arc::clone(&self.event), route, deadline }, self))
     }
 
-    /// The outcome became a transition; see [`crate::retry::RetryPolicy::judge`] for the rules.
+    /// The outcome became a transition, or the row goes back unpublished.
     pub(crate) fn settle(self, to: Transition) -> Settlement {
         Settlement::new(self.event.id.clone(), self.lease, to)
     }
@@ -210,6 +209,3 @@ pub struct Publish {
 /// late outcome of the first must not settle the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublishId(pub u64);
-
-/// An outcome together with the attempt it belongs to.
-pub type Resolved = (PublishId, Outcome);

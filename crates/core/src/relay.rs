@@ -3,6 +3,7 @@
 //! It claims while there is room, publishes within a window per destination, and settles in batches. Everything
 //! it holds is bounded by rows and by bytes, so a slow broker stops the claims.
 
+mod backoff;
 mod brake;
 mod circuit;
 mod claimer;
@@ -28,6 +29,7 @@ use crate::time::{Draw, Monotonic};
 pub use report::{Report, Totals};
 pub use settings::RelaySettings;
 
+use backoff::Backoff;
 use brake::Brake;
 use outlet::Outlet;
 
@@ -103,30 +105,31 @@ pub struct Relay<D> {
     outlets: BTreeMap<DestinationName, Outlet>,
     /// A twice-swept row: published only while nothing else is held.
     alone: Option<(Claim, Route)>,
+    /// The publish of a twice-swept row: nothing else is claimed while it is in flight.
+    alone_flight: Option<PublishId>,
     settlements: Vec<Settlement>,
     settle_due: Option<Monotonic>,
-    unsettled: Option<SettleBatch>,
+    settle_backoff: Backoff,
+    /// Batches that failed and go out again before anything else is settled.
+    unsettled: VecDeque<SettleBatch>,
     settling: usize,
     claiming: bool,
     claim_due: Monotonic,
+    claim_backoff: Backoff,
     poll: Duration,
-    store_pause: Duration,
     sweeping: bool,
     sweep_due: Monotonic,
+    sweep_backoff: Backoff,
     brake: Brake,
     next_id: u64,
     commands: VecDeque<Command>,
     totals: Totals,
 }
 
-/// The first pause after a store failure; it doubles up to [`STORE_PAUSE_MAX`].
-const STORE_PAUSE_MIN: Duration = Duration::from_millis(100);
-const STORE_PAUSE_MAX: Duration = Duration::from_secs(5);
-
 impl<D: Draw> Relay<D> {
     /// An engine that starts by sweeping and claiming at `now`.
     pub fn new(settings: RelaySettings, routes: RouteTable, draw: D, now: Monotonic) -> Self {
-        let outlets = routes.destinations().iter().map(|name| (name.clone(), Outlet::new())).collect();
+        let outlets = routes.destinations().iter().map(|name| (name.clone(), Outlet::new(now))).collect();
         let poll = settings.poll_min;
         let mut relay = Self {
             settings,
@@ -135,16 +138,19 @@ impl<D: Draw> Relay<D> {
             phase: Phase::Running,
             outlets,
             alone: None,
+            alone_flight: None,
             settlements: Vec::new(),
             settle_due: None,
-            unsettled: None,
+            settle_backoff: Backoff::default(),
+            unsettled: VecDeque::new(),
             settling: 0,
             claiming: false,
             claim_due: now,
+            claim_backoff: Backoff::default(),
             poll,
-            store_pause: STORE_PAUSE_MIN,
             sweeping: false,
             sweep_due: now,
+            sweep_backoff: Backoff::default(),
             brake: Brake::default(),
             next_id: 0,
             commands: VecDeque::new(),
@@ -154,29 +160,21 @@ impl<D: Draw> Relay<D> {
         relay
     }
 
-    /// Takes one input and works out what follows.
+    /// Takes one input and works out what follows. After [`Command::Stopped`] inputs are ignored.
     pub fn handle(&mut self, now: Monotonic, input: Input) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
         match input {
             Input::Claimed(claimed) => self.claimed(now, claimed),
-            Input::ClaimFailed(error) => {
-                self.claiming = false;
-                self.claim_due = now.plus(self.store_failed("claim", error));
-            }
+            Input::ClaimFailed(error) => self.claim_failed(now, error),
             Input::Outcome(id, outcome) => self.landed(now, id, outcome),
             Input::Settled(batch, answers) => self.settled(&batch, &answers),
             Input::SettleFailed(batch, error) => self.settle_failed(now, batch, error),
             Input::Swept(swept) => self.swept(now, swept),
-            Input::SweepFailed(error) => {
-                self.sweeping = false;
-                self.sweep_due = now.plus(self.store_failed("sweep", error).max(self.settings.sweep_every));
-            }
+            Input::SweepFailed(error) => self.sweep_failed(now, error),
             Input::Readiness(name, readiness) => self.readiness(now, name, readiness),
-            Input::Wakeup => {
-                self.poll = self.settings.poll_min;
-                if self.store_pause == STORE_PAUSE_MIN {
-                    self.claim_due = now;
-                }
-            }
+            Input::Wakeup => self.wake(now),
             Input::Timer => {}
             Input::Drain => self.drain(now),
         }
@@ -190,7 +188,8 @@ impl<D: Draw> Relay<D> {
 
     /// When [`Input::Timer`] is wanted next, if ever.
     pub fn next_timer(&self) -> Option<Monotonic> {
-        let probe = self.outlets.values().filter_map(|outlet| outlet.circuit.probe_at()).min();
+        let open = self.outlets.values().filter(|outlet| !outlet.quarantining());
+        let probe = open.filter_map(|outlet| outlet.circuit.probe_at()).min();
         let claim = match self.claim_size(self.claim_due) {
             Some(_) => Some(self.claim_due),
             None if self.has_room() => probe.map(|at| at.max(self.claim_due)),
@@ -217,7 +216,7 @@ impl<D: Draw> Relay<D> {
     }
 
     fn unsettled_rows(&self) -> usize {
-        self.unsettled.as_ref().map_or(0, |batch| batch.settlements.len())
+        self.unsettled.iter().map(|batch| batch.settlements.len()).sum()
     }
 
     fn publishing(&self) -> usize {
@@ -225,9 +224,6 @@ impl<D: Draw> Relay<D> {
     }
 
     fn advance(&mut self, now: Monotonic) {
-        if self.phase == Phase::Stopped {
-            return;
-        }
         self.give_up_drain(now);
         self.pump(now);
         self.settle(now);
@@ -238,6 +234,11 @@ impl<D: Draw> Relay<D> {
             self.phase = Phase::Stopped;
             self.commands.push_back(Command::Stopped);
         }
+    }
+
+    /// The outlet of a destination that a route or a flight names.
+    fn outlet(&mut self, name: &DestinationName) -> &mut Outlet {
+        self.outlets.get_mut(name).expect("routes lead to configured destinations only")
     }
 
     fn report(&mut self, report: Report) {

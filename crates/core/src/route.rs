@@ -77,10 +77,10 @@ pub enum NoRoute {
         /// The event's type.
         event_type: String,
     },
-    /// The row names a destination that is not configured.
-    #[error("the row asks for destination {name:?}, which is not configured: add [destination.{name}]")]
+    /// The row, or the rule that takes it, names a destination that is not configured.
+    #[error("the event goes to destination {name:?}, which is not configured: add [destination.{name}]")]
     UnknownDestination {
-        /// The name in the row.
+        /// The destination's name.
         name: String,
     },
 }
@@ -99,18 +99,16 @@ impl RouteTable {
     /// Finds the event's route.
     ///
     /// # Errors
-    /// Nothing takes the event, or the row names an unknown destination.
+    /// Nothing takes the event, or it goes to a destination that is not configured.
     pub fn resolve(&self, event: &Event) -> Result<Route, NoRoute> {
         let rule = self.rules.iter().find(|rule| rule.takes(&event.event_type));
-        let destination = match (&event.destination, rule) {
-            (Some(name), _) => self
-                .names
-                .iter()
-                .find(|known| known.as_str() == name)
-                .ok_or_else(|| NoRoute::UnknownDestination { name: name.clone() })?,
-            (None, Some(rule)) => &rule.destination,
+        let wanted = match (&event.destination, rule) {
+            (Some(name), _) => name.as_str(),
+            (None, Some(rule)) => rule.destination.as_str(),
             (None, None) => return Err(NoRoute::NoRule { event_type: event.event_type.clone() }),
         };
+        let known = self.names.iter().find(|known| known.as_str() == wanted);
+        let destination = known.ok_or_else(|| NoRoute::UnknownDestination { name: wanted.into() })?;
         let key = match (&event.route_key, rule) {
             (Some(key), _) => key.clone(),
             (None, Some(rule)) => rule.key.render(event),

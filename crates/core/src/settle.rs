@@ -21,6 +21,21 @@ impl Settlement {
         Self { id, lease, to }
     }
 
+    /// The same settlement with a reason that any store takes; `None` when it carries none of its own.
+    pub(crate) fn without_reason(mut self) -> Option<Self> {
+        const PLAIN: &str = "the store refused the text of the reason";
+        let reason = match &mut self.to {
+            Transition::Sent(_) => return None,
+            Transition::Retry { why, .. } | Transition::Release { why, .. } => why,
+            Transition::Dead { reason } => reason,
+        };
+        if reason.is_empty() || reason == PLAIN {
+            return None;
+        }
+        *reason = PLAIN.into();
+        Some(self)
+    }
+
     /// The row's id.
     pub fn id(&self) -> &EventId {
         &self.id

@@ -10,14 +10,21 @@ const FAILURES_TO_OPEN: u32 = 5;
 const PAUSE_BASE: Duration = Duration::from_secs(1);
 /// No pause is longer, unless the destination asks for it.
 const PAUSE_CAP: Duration = Duration::from_secs(30);
+/// Rows given back because of the destination wait no longer than this, so that they are due when it comes back.
+const ROW_WAIT_CAP: Duration = Duration::from_secs(5);
 /// What a destination may ask for at most.
 const RETRY_AFTER_CAP: Duration = Duration::from_hours(1);
+
+/// How long a destination is left alone that asked for `asked`.
+pub(super) fn granted(asked: Duration) -> Duration {
+    asked.min(RETRY_AFTER_CAP)
+}
 
 /// The breaker of one destination. Local to a relay: jitter, not coordination, keeps relays out of step.
 #[derive(Debug)]
 pub(super) struct Circuit {
     state: State,
-    unavailable: Option<String>,
+    unavailable_since: Option<Monotonic>,
     failures: u32,
     openings: u32,
     last_answer: Option<Monotonic>,
@@ -26,7 +33,11 @@ pub(super) struct Circuit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
-    Open { until: Monotonic },
+    Open {
+        until: Monotonic,
+        /// The destination asked for the pause: rows respect it too.
+        asked: bool,
+    },
     Probing,
 }
 
@@ -37,16 +48,16 @@ pub(super) enum Admission {
     Full,
     /// One event, to see whether the destination is back.
     Probe,
-    /// Nothing; try again after the span.
+    /// Nothing; rows are given back for the span.
     Wait(Duration),
 }
 
 impl Circuit {
     /// A destination counts as unavailable until its adapter reports otherwise.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(now: Monotonic) -> Self {
         Self {
             state: State::Closed,
-            unavailable: Some("not connected yet".into()),
+            unavailable_since: Some(now),
             failures: 0,
             openings: 0,
             last_answer: None,
@@ -54,21 +65,22 @@ impl Circuit {
     }
 
     pub(super) fn admission(&self, now: Monotonic) -> Admission {
-        if self.unavailable.is_some() {
-            return Admission::Wait(PAUSE_BASE);
+        if let Some(since) = self.unavailable_since {
+            return Admission::Wait(now.since(since).clamp(PAUSE_BASE, ROW_WAIT_CAP));
         }
         match self.state {
             State::Closed => Admission::Full,
-            State::Open { until } if now >= until => Admission::Probe,
-            State::Open { until } => Admission::Wait(until.since(now)),
+            State::Open { until, .. } if now >= until => Admission::Probe,
+            State::Open { until, asked: true } => Admission::Wait(until.since(now)),
+            State::Open { until, asked: false } => Admission::Wait(until.since(now).min(ROW_WAIT_CAP)),
             State::Probing => Admission::Wait(PAUSE_BASE),
         }
     }
 
     /// When an open breaker lets a probe through, if waiting is all it takes.
     pub(super) fn probe_at(&self) -> Option<Monotonic> {
-        match (&self.unavailable, self.state) {
-            (None, State::Open { until }) => Some(until),
+        match (self.unavailable_since, self.state) {
+            (None, State::Open { until, .. }) => Some(until),
             (None, State::Closed | State::Probing) | (Some(_), _) => None,
         }
     }
@@ -77,10 +89,10 @@ impl Circuit {
         self.state = State::Probing;
     }
 
-    /// A probe was taken back before it reached the destination.
+    /// A probe ended without a word about the destination: another one may go at once.
     pub(super) fn probe_withdrawn(&mut self, now: Monotonic) {
         if self.state == State::Probing {
-            self.state = State::Open { until: now };
+            self.state = State::Open { until: now, asked: false };
         }
     }
 
@@ -108,28 +120,28 @@ impl Circuit {
         if opens {
             let ceiling = PAUSE_BASE.saturating_mul(1 << self.openings.min(5)).min(PAUSE_CAP);
             let pause = ceiling.mul_f64(0.5 + draw.fraction() / 2.0);
-            let pause = pause.max(retry_after.unwrap_or_default().min(RETRY_AFTER_CAP));
+            let pause = pause.max(retry_after.map(granted).unwrap_or_default());
             self.openings = self.openings.saturating_add(1);
-            self.state = State::Open { until: now.plus(pause) };
+            self.state = State::Open { until: now.plus(pause), asked: retry_after.is_some() };
         }
         opens
     }
 
-    pub(super) fn unavailable(&mut self, reason: String) {
-        self.unavailable = Some(reason);
+    pub(super) fn unavailable(&mut self, now: Monotonic) {
+        self.unavailable_since.get_or_insert(now);
     }
 
     /// The adapter is connected and unblocked: what was learnt before says little, so a probe goes out at once.
     pub(super) fn accepting(&mut self, now: Monotonic) {
-        self.unavailable = None;
+        self.unavailable_since = None;
         if let State::Open { .. } | State::Probing = self.state {
-            self.state = State::Open { until: now };
+            self.state = State::Open { until: now, asked: false };
         }
     }
 
     /// True while nothing speaks against the destination.
     pub(super) fn healthy(&self) -> bool {
-        self.unavailable.is_none() && self.state == State::Closed
+        self.unavailable_since.is_none() && self.state == State::Closed
     }
 
     /// True when the destination answered about some message after `moment`.

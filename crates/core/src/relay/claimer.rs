@@ -3,23 +3,25 @@
 use std::time::Duration;
 
 use crate::lease::{Claim, ClaimRequest};
-use crate::ports::Claimed;
+use crate::ports::{Claimed, StoreError};
 use crate::time::{Draw, Monotonic};
 
 use super::circuit::Admission;
 use super::outlet::Outlet;
-use super::{Command, Phase, Relay, Report, STORE_PAUSE_MIN};
+use super::{Command, Phase, Relay, Report};
 
 /// How long a row without a route waits.
-pub(super) const NO_ROUTE_DELAY: Duration = Duration::from_secs(30);
+const NO_ROUTE_DELAY: Duration = Duration::from_secs(30);
 
 impl<D: Draw> Relay<D> {
     pub(super) fn has_room(&self) -> bool {
         let weight: usize = self.outlets.values().map(Outlet::held_weight).sum();
         self.phase == Phase::Running
             && !self.claiming
+            // What cannot be settled must not be added to.
+            && !self.settle_backoff.failing()
             && self.alone.is_none()
-            && !self.outlets.values().any(Outlet::quarantining)
+            && self.alone_flight.is_none()
             && self.held() <= self.settings.batch_rows as usize
             && weight + self.settings.batch_bytes <= self.settings.held_bytes.max(self.settings.batch_bytes)
     }
@@ -29,7 +31,9 @@ impl<D: Draw> Relay<D> {
         if !self.has_room() {
             return None;
         }
-        let mut admissions = self.outlets.values().map(|outlet| outlet.circuit.admission(now));
+        // Rows for a destination in quarantine would only wait.
+        let open = self.outlets.values().filter(|outlet| !outlet.quarantining());
+        let mut admissions = open.map(|outlet| outlet.circuit.admission(now));
         let probe = admissions.clone().any(|admission| admission == Admission::Probe);
         if admissions.any(|admission| admission == Admission::Full) || self.outlets.is_empty() {
             Some(self.settings.batch_rows)
@@ -51,7 +55,7 @@ impl<D: Draw> Relay<D> {
 
     pub(super) fn claimed(&mut self, now: Monotonic, claimed: Claimed) {
         self.claiming = false;
-        self.store_pause = STORE_PAUSE_MIN;
+        self.claim_backoff.succeeded();
         let rows = claimed.claims.len() + claimed.malformed.len();
         self.totals.claimed += rows as u64;
         self.poll = if rows == 0 {
@@ -59,7 +63,8 @@ impl<D: Draw> Relay<D> {
         } else {
             self.settings.poll_min
         };
-        self.claim_due = if claimed.more { now } else { now.plus(self.poll) };
+        // A store that has more but gave nothing is asked again after the pause: its rows are locked by others.
+        self.claim_due = if claimed.more && rows > 0 { now } else { now.plus(self.poll) };
         for settlement in claimed.malformed {
             self.push_settlement(now, settlement);
         }
@@ -77,15 +82,23 @@ impl<D: Draw> Relay<D> {
                 self.report(Report::NoRoute(claim.event().id.clone(), error.to_string()));
                 self.push_settlement(now, claim.release(NO_ROUTE_DELAY, error.to_string()));
             }
-            Ok(route) if claim.suspect => self.alone = Some((claim, route)),
-            Ok(route) => {
-                if let Some(outlet) = self.outlets.get_mut(&route.destination) {
-                    outlet.queue(claim, route);
-                } else {
-                    let why = format!("destination {:?} is not configured", route.destination);
-                    self.push_settlement(now, claim.release(NO_ROUTE_DELAY, why));
-                }
-            }
+            Ok(route) if !claim.suspect => self.outlet(&route.destination).queue(claim, route),
+            Ok(route) if self.alone.is_none() => self.alone = Some((claim, route)),
+            Ok(_) => self.push_settlement(now, claim.release(Duration::ZERO, "one suspect at a time")),
+        }
+    }
+
+    pub(super) fn claim_failed(&mut self, now: Monotonic, error: StoreError) {
+        self.claiming = false;
+        self.claim_due = now.plus(self.claim_backoff.failed(&error, &mut self.draw));
+        self.report(Report::Store("claim", error));
+    }
+
+    /// A missed wake-up costs latency, and one during a store failure changes nothing.
+    pub(super) fn wake(&mut self, now: Monotonic) {
+        self.poll = self.settings.poll_min;
+        if !self.claim_backoff.failing() {
+            self.claim_due = now;
         }
     }
 }

@@ -37,6 +37,8 @@ impl<D: Draw> Relay<D> {
             return;
         }
         self.phase = Phase::Abandoning;
+        // One last try for what the store refused so far, without waiting for its turn.
+        self.settle_due = self.settle_due.map(|_| now);
         let ids: Vec<PublishId> =
             self.outlets.values().flat_map(|outlet| outlet.flights.keys().copied()).collect();
         for id in ids {

@@ -13,6 +13,7 @@ use crate::route::DestinationName;
 use crate::settle::Transition;
 use crate::time::{Draw, Monotonic};
 
+use super::circuit::granted;
 use super::outlet::Flight;
 use super::{Phase, Relay, Report};
 
@@ -23,6 +24,7 @@ impl<D: Draw> Relay<D> {
             self.totals.late_outcomes += 1;
             return;
         };
+        self.alone_flight.take_if(|alone| *alone == id);
         let name = flight.route.destination.clone();
         match outcome {
             Outcome::Confirmed(proof) => {
@@ -37,7 +39,7 @@ impl<D: Draw> Relay<D> {
             Outcome::Refused { reason, retry_after } => {
                 self.totals.refused += 1;
                 self.failed(now, &name, retry_after, &reason);
-                let delay = retry_after.unwrap_or_else(|| self.backoff(&flight.pending));
+                let delay = retry_after.map_or_else(|| self.backoff(&flight.pending), granted);
                 self.push_settlement(now, flight.pending.settle(Transition::Release { delay, why: reason }));
             }
             Outcome::Unknown(doubt) => self.unknown(now, flight, &name, &doubt),
@@ -59,12 +61,11 @@ impl<D: Draw> Relay<D> {
     fn unknown(&mut self, now: Monotonic, flight: Flight, name: &DestinationName, doubt: &Doubt) {
         self.totals.unknown += 1;
         let why = format!("unknown: {doubt}");
-        let answered =
-            self.outlets.get(name).is_some_and(|outlet| outlet.circuit.answered_since(flight.started));
+        let answered = self.outlet(name).circuit.answered_since(flight.started);
         let alone = !flight.company && flight.healthy_start;
         let counts = match doubt {
             Doubt::ChannelClosed(reason) if flight.lane == Lane::Window && self.phase == Phase::Running => {
-                return self.quarantine(flight, name, reason);
+                return self.quarantine(now, flight, name, reason);
             }
             // The channel was this message's own: nobody else can be blamed.
             Doubt::ChannelClosed(_) => flight.lane == Lane::Quarantine,
@@ -73,8 +74,10 @@ impl<D: Draw> Relay<D> {
             Doubt::ConnectionLost(_) => alone,
             Doubt::Abandoned => false,
         };
-        if !matches!(doubt, Doubt::Abandoned) {
-            self.failed(now, name, None, &why);
+        match doubt {
+            Doubt::ConfirmTimedOut | Doubt::ConnectionLost(_) => self.failed(now, name, None, &why),
+            // Neither says anything about the destination: a closed channel speaks about its messages.
+            Doubt::ChannelClosed(_) | Doubt::Abandoned => self.outlet(name).circuit.probe_withdrawn(now),
         }
         let to = if counts {
             self.count_attempt(now, &flight.pending, why)
@@ -91,8 +94,9 @@ impl<D: Draw> Relay<D> {
     }
 
     /// Everything that was in flight on a dead channel is suspect: tried again one by one under the same lease.
-    fn quarantine(&mut self, flight: Flight, name: &DestinationName, reason: &str) {
-        let outlet = self.outlets.get_mut(name).expect("a flight belongs to a known destination");
+    fn quarantine(&mut self, now: Monotonic, flight: Flight, name: &DestinationName, reason: &str) {
+        let outlet = self.outlet(name);
+        outlet.circuit.probe_withdrawn(now);
         let first = outlet.suspects.is_empty() && !outlet.quarantining();
         outlet.suspects.push_back((flight.pending, flight.route));
         if first {
@@ -119,13 +123,11 @@ impl<D: Draw> Relay<D> {
     }
 
     fn answered(&mut self, now: Monotonic, name: &DestinationName) {
-        if let Some(outlet) = self.outlets.get_mut(name) {
-            outlet.circuit.answered(now);
-        }
+        self.outlet(name).circuit.answered(now);
     }
 
     fn failed(&mut self, now: Monotonic, name: &DestinationName, retry_after: Option<Duration>, why: &str) {
-        let Some(outlet) = self.outlets.get_mut(name) else { return };
+        let outlet = self.outlets.get_mut(name).expect("routes lead to configured destinations only");
         if outlet.circuit.failed(now, retry_after, &mut self.draw) {
             self.report(Report::CircuitOpened(name.clone(), why.into()));
         }

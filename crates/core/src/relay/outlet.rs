@@ -19,6 +19,7 @@ pub(super) struct Outlet {
     pub(super) suspects: VecDeque<(Pending, Route)>,
     pub(super) flights: BTreeMap<PublishId, Flight>,
     pub(super) flying_weight: usize,
+    quarantined: usize,
 }
 
 /// One publish under way.
@@ -36,14 +37,15 @@ pub(super) struct Flight {
 }
 
 impl Outlet {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(now: Monotonic) -> Self {
         Self {
-            circuit: Circuit::new(),
+            circuit: Circuit::new(now),
             waiting: VecDeque::new(),
             waiting_weight: 0,
             suspects: VecDeque::new(),
             flights: BTreeMap::new(),
             flying_weight: 0,
+            quarantined: 0,
         }
     }
 
@@ -67,8 +69,9 @@ impl Outlet {
         Some((claim, route))
     }
 
+    /// True while a publish is in flight on the quarantine lane, which takes one at a time.
     pub(super) fn quarantining(&self) -> bool {
-        self.flights.values().any(|flight| flight.lane == Lane::Quarantine)
+        self.quarantined > 0
     }
 
     /// Records a flight and the company it keeps.
@@ -88,6 +91,7 @@ impl Outlet {
             }
         }
         self.flying_weight += weight;
+        self.quarantined += usize::from(lane == Lane::Quarantine);
         let healthy_start = self.circuit.healthy();
         let flight = Flight { pending, route, lane, weight, started: now, company, healthy_start };
         self.flights.insert(id, flight);
@@ -96,6 +100,7 @@ impl Outlet {
     pub(super) fn land(&mut self, id: PublishId) -> Option<Flight> {
         let flight = self.flights.remove(&id)?;
         self.flying_weight -= flight.weight;
+        self.quarantined -= usize::from(flight.lane == Lane::Quarantine);
         Some(flight)
     }
 }

@@ -3,12 +3,14 @@
 use crate::lease::{Claim, Pending, Publish, PublishId};
 use crate::ports::{Lane, Readiness};
 use crate::route::{DestinationName, Route};
+use crate::settle::{Settlement, Transition};
 use crate::time::{Draw, Monotonic};
 
 use super::circuit::Admission;
-use super::claimer::NO_ROUTE_DELAY;
-use super::settler::push;
 use super::{Command, Relay, Report};
+
+/// Why rows go back that were never published.
+const UNAVAILABLE: &str = "the destination is unavailable";
 
 impl<D: Draw> Relay<D> {
     pub(super) fn pump(&mut self, now: Monotonic) {
@@ -20,96 +22,105 @@ impl<D: Draw> Relay<D> {
         self.pump_alone(now);
     }
 
-    pub(super) fn pump_suspects(&mut self, now: Monotonic, name: &DestinationName) {
-        let Some(outlet) = self.outlets.get_mut(name) else { return };
-        if outlet.quarantining() {
-            return;
-        }
-        while let Some((pending, route)) = outlet.suspects.pop_front() {
+    /// Suspects go one at a time, each alone on the quarantine lane, as far as the circuit allows.
+    fn pump_suspects(&mut self, now: Monotonic, name: &DestinationName) {
+        loop {
+            let outlet = self.outlet(name);
+            if outlet.quarantining() {
+                return;
+            }
+            let Some((pending, route)) = outlet.suspects.pop_front() else { return };
+            match outlet.circuit.admission(now) {
+                Admission::Wait(delay) => {
+                    let why = UNAVAILABLE.into();
+                    self.push_settlement(now, pending.settle(Transition::Release { delay, why }));
+                    continue;
+                }
+                Admission::Probe => outlet.circuit.probing(),
+                Admission::Full => {}
+            }
             match pending.publish(now, self.settings.publish, route.clone()) {
                 Ok((publish, pending)) => {
-                    return self.take_off(now, publish, pending, route, Lane::Quarantine);
+                    self.take_off(now, publish, pending, route, Lane::Quarantine);
                 }
-                Err(settlement) => {
-                    push(
-                        &mut self.settlements,
-                        &mut self.settle_due,
-                        now.plus(self.settings.settle_linger),
-                        settlement,
-                    );
-                }
+                Err(settlement) => self.withdraw(now, name, settlement),
             }
         }
     }
 
-    pub(super) fn pump_waiting(&mut self, now: Monotonic, name: &DestinationName) {
+    fn pump_waiting(&mut self, now: Monotonic, name: &DestinationName) {
         loop {
-            let Some(outlet) = self.outlets.get_mut(name) else { return };
+            let (window, window_bytes) = (self.settings.window, self.settings.window_bytes);
+            let outlet = self.outlet(name);
             let Some((claim, _)) = outlet.waiting.front() else { return };
-            let full = outlet.flights.len() >= self.settings.window
-                || (!outlet.flights.is_empty()
-                    && outlet.flying_weight + claim.weight() > self.settings.window_bytes);
+            let full = outlet.flights.len() >= window
+                || (!outlet.flights.is_empty() && outlet.flying_weight + claim.weight() > window_bytes);
             let admission = outlet.circuit.admission(now);
-            if full && admission == Admission::Full {
+            // A suspect that shared even the connection with others could be blamed for what they did.
+            let held_back = outlet.quarantining() && !matches!(admission, Admission::Wait(_));
+            if held_back || (full && admission == Admission::Full) {
                 return;
             }
             let Some((claim, route)) = outlet.dequeue() else { return };
-            match admission {
-                Admission::Wait(span) => {
-                    self.push_settlement(now, claim.release(span, "the destination is unavailable"));
-                }
-                Admission::Probe => {
-                    outlet.circuit.probing();
-                    self.start(now, claim, route, Lane::Window);
-                }
-                Admission::Full => self.start(now, claim, route, Lane::Window),
-            }
+            self.start(now, claim, route, Lane::Window, admission);
         }
     }
 
-    pub(super) fn pump_alone(&mut self, now: Monotonic) {
-        if self.held() != usize::from(self.alone.is_some()) {
+    /// A twice-swept row goes once nothing else is held, not even an unsettled row.
+    fn pump_alone(&mut self, now: Monotonic) {
+        if self.held() != 1 {
             return;
         }
         let Some((claim, route)) = self.alone.take() else { return };
-        let admission = self.outlets.get(&route.destination).map(|outlet| outlet.circuit.admission(now));
+        let admission = self.outlet(&route.destination).circuit.admission(now);
+        self.alone_flight = self.start(now, claim, route, Lane::Quarantine, admission);
+    }
+
+    fn start(
+        &mut self,
+        now: Monotonic,
+        claim: Claim,
+        route: Route,
+        lane: Lane,
+        admission: Admission,
+    ) -> Option<PublishId> {
         match admission {
-            Some(Admission::Wait(span)) => {
-                self.push_settlement(now, claim.release(span, "the destination is unavailable"));
+            Admission::Wait(delay) => {
+                self.push_settlement(now, claim.release(delay, UNAVAILABLE));
+                return None;
             }
-            Some(Admission::Full | Admission::Probe) => self.start(now, claim, route, Lane::Quarantine),
-            None => {
-                self.push_settlement(now, claim.release(NO_ROUTE_DELAY, "the destination is not configured"));
-            }
+            Admission::Probe => self.outlet(&route.destination).circuit.probing(),
+            Admission::Full => {}
         }
-    }
-
-    pub(super) fn start(&mut self, now: Monotonic, claim: Claim, route: Route, lane: Lane) {
         match claim.start(now, self.settings.publish, route.clone()) {
-            Ok((publish, pending)) => self.take_off(now, publish, pending, route, lane),
+            Ok((publish, pending)) => Some(self.take_off(now, publish, pending, route, lane)),
             Err(settlement) => {
-                if let Some(outlet) = self.outlets.get_mut(&route.destination) {
-                    outlet.circuit.probe_withdrawn(now);
-                }
-                self.push_settlement(now, settlement);
+                self.withdraw(now, &route.destination, settlement);
+                None
             }
         }
     }
 
-    pub(super) fn take_off(
+    /// A row whose lease is nearly over goes back; if it was to be the probe, another row may be.
+    fn withdraw(&mut self, now: Monotonic, name: &DestinationName, settlement: Settlement) {
+        self.outlet(name).circuit.probe_withdrawn(now);
+        self.push_settlement(now, settlement);
+    }
+
+    fn take_off(
         &mut self,
         now: Monotonic,
         publish: Publish,
         pending: Pending,
         route: Route,
         lane: Lane,
-    ) {
+    ) -> PublishId {
         self.next_id += 1;
         let id = PublishId(self.next_id);
-        let outlet = self.outlets.get_mut(&route.destination).expect("routes name known destinations only");
-        outlet.take_off(id, pending, route, lane, now);
+        self.outlet(&route.destination).take_off(id, pending, route, lane, now);
         self.totals.published += 1;
         self.commands.push_back(Command::Publish(id, lane, publish));
+        id
     }
 
     pub(super) fn readiness(&mut self, now: Monotonic, name: DestinationName, readiness: Readiness) {
@@ -120,7 +131,7 @@ impl<D: Draw> Relay<D> {
                 self.report(Report::Available(name));
             }
             Readiness::Unavailable(reason) => {
-                outlet.circuit.unavailable(reason.clone());
+                outlet.circuit.unavailable(now);
                 self.report(Report::Unavailable(name, reason));
             }
         }

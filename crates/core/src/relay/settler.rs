@@ -1,47 +1,54 @@
 //! Settling: settlements wait a moment for company, go out one batch at a time, and are never forgotten.
 
-use std::time::Duration;
-
 use crate::ports::StoreError;
 use crate::settle::{SettleBatch, Settled, Settlement, Transition};
 use crate::time::{Draw, Monotonic};
 
-use super::{Command, Phase, Relay, Report, STORE_PAUSE_MAX, STORE_PAUSE_MIN};
+use super::{Command, Phase, Relay, Report};
 
 impl<D: Draw> Relay<D> {
     pub(super) fn push_settlement(&mut self, now: Monotonic, settlement: Settlement) {
-        push(&mut self.settlements, &mut self.settle_due, now.plus(self.settings.settle_linger), settlement);
+        self.settlements.push(settlement);
+        self.settle_due.get_or_insert(now.plus(self.settings.settle_linger));
     }
 
     pub(super) fn settle(&mut self, now: Monotonic) {
         if self.settling > 0 {
             return;
         }
-        let due = self.settle_due.is_none_or(|due| now >= due);
-        if let Some(batch) = self.unsettled.take_if(|_| due) {
-            self.settle_due = (!self.settlements.is_empty()).then_some(now);
-            self.settling = batch.settlements.len();
-            self.commands.push_back(Command::Settle(batch));
-            return;
-        }
-        if self.unsettled.is_some() || self.settlements.is_empty() {
-            return;
-        }
+        let due = self.settle_due.is_some_and(|due| now >= due);
+        let batch = if self.unsettled.is_empty() {
+            self.fresh_batch(due)
+        } else if due {
+            self.unsettled.pop_front()
+        } else {
+            None
+        };
+        let Some(batch) = batch else { return };
+        self.settling = batch.settlements.len();
+        self.settle_due = self.something_to_settle().then_some(now);
+        self.commands.push_back(Command::Settle(batch));
+    }
+
+    fn fresh_batch(&mut self, due: bool) -> Option<SettleBatch> {
         let full = self.settlements.len() >= self.settings.batch_rows as usize;
         let idle = self.publishing() == 0;
-        if full || idle || due {
-            let size = self.settlements.len().min(self.settings.batch_rows as usize);
-            let settlements: Vec<Settlement> = self.settlements.drain(..size).collect();
-            self.settle_due = (!self.settlements.is_empty()).then_some(now);
-            self.settling = settlements.len();
-            self.commands.push_back(Command::Settle(SettleBatch { settlements, repeat: false }));
+        if self.settlements.is_empty() || !(full || idle || due) {
+            return None;
         }
+        let size = self.settlements.len().min(self.settings.batch_rows as usize);
+        let settlements = self.settlements.drain(..size).collect();
+        Some(SettleBatch { settlements, repeat: false })
+    }
+
+    fn something_to_settle(&self) -> bool {
+        !self.settlements.is_empty() || !self.unsettled.is_empty()
     }
 
     pub(super) fn settled(&mut self, batch: &SettleBatch, answers: &[Settled]) {
         assert_eq!(batch.settlements.len(), answers.len(), "a store answers every settlement");
         self.settling = 0;
-        self.store_pause = STORE_PAUSE_MIN;
+        self.settle_backoff.succeeded();
         for (settlement, answer) in batch.settlements.iter().zip(answers) {
             match answer {
                 Settled::Applied | Settled::AlreadyApplied => match settlement.to() {
@@ -64,31 +71,36 @@ impl<D: Draw> Relay<D> {
     pub(super) fn settle_failed(&mut self, now: Monotonic, mut batch: SettleBatch, error: StoreError) {
         self.settling = 0;
         batch.repeat |= matches!(error, StoreError::CommitUnknown(_));
-        let pause = self.store_failed("settle", error);
+        let mut next_try = now.plus(self.settle_backoff.failed(&error, &mut self.draw));
         if self.phase == Phase::Abandoning {
             // The leases end by themselves; any relay sweeps the rows.
             self.settlements.clear();
-            self.settle_due = None;
-            return;
+            self.unsettled.clear();
+        } else if matches!(error, StoreError::Data(_) | StoreError::Mismatch(_)) {
+            if self.narrow(batch) {
+                next_try = now;
+            }
+        } else {
+            self.unsettled.push_front(batch);
         }
-        self.settle_due = Some(now.plus(pause));
-        self.unsettled = Some(batch);
+        self.settle_due = self.something_to_settle().then_some(next_try);
+        self.report(Report::Store("settle", error));
     }
 
-    pub(super) fn store_failed(&mut self, what: &'static str, error: StoreError) -> Duration {
-        self.report(Report::Store(what, error));
-        let pause = self.store_pause.mul_f64(0.5 + self.draw.fraction() / 2.0);
-        self.store_pause = (self.store_pause * 2).min(STORE_PAUSE_MAX);
-        pause
+    /// The store works but refuses a row of the batch, and the others must not wait for it: each half is tried by
+    /// itself, at last the row alone without its reason. A row that is refused even so is left to the next sweep.
+    fn narrow(&mut self, batch: SettleBatch) -> bool {
+        let SettleBatch { mut settlements, repeat } = batch;
+        let back = settlements.split_off(settlements.len().div_ceil(2));
+        if back.is_empty() {
+            settlements = settlements.into_iter().filter_map(Settlement::without_reason).collect();
+        }
+        let narrowed = !settlements.is_empty();
+        for settlements in [back, settlements] {
+            if !settlements.is_empty() {
+                self.unsettled.push_front(SettleBatch { settlements, repeat });
+            }
+        }
+        narrowed
     }
-}
-
-pub(super) fn push(
-    settlements: &mut Vec<Settlement>,
-    due: &mut Option<Monotonic>,
-    linger_ends: Monotonic,
-    settlement: Settlement,
-) {
-    settlements.push(settlement);
-    due.get_or_insert(linger_ends);
 }

@@ -1,9 +1,10 @@
 //! Sweeps: rows whose lease has ended go back, whoever held them.
 
+use crate::ports::StoreError;
 use crate::settle::Swept;
 use crate::time::{Draw, Monotonic};
 
-use super::{Command, Phase, Relay};
+use super::{Command, Phase, Relay, Report};
 
 impl<D: Draw> Relay<D> {
     pub(super) fn sweep(&mut self, now: Monotonic) {
@@ -20,9 +21,17 @@ impl<D: Draw> Relay<D> {
 
     pub(super) fn swept(&mut self, now: Monotonic, swept: Swept) {
         self.sweeping = false;
+        self.sweep_backoff.succeeded();
         let rows = swept.returned + swept.dead;
         self.totals.swept += u64::from(rows);
         let full = rows >= self.settings.sweep_rows;
         self.sweep_due = if full { now } else { now.plus(self.settings.sweep_every) };
+    }
+
+    pub(super) fn sweep_failed(&mut self, now: Monotonic, error: StoreError) {
+        self.sweeping = false;
+        let pause = self.sweep_backoff.failed(&error, &mut self.draw);
+        self.sweep_due = now.plus(pause.max(self.settings.sweep_every));
+        self.report(Report::Store("sweep", error));
     }
 }

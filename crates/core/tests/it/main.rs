@@ -1,0 +1,5 @@
+//! The core from outside: the relay engine driven by inputs, the inbox over a store in memory, and the pure parts.
+
+mod draw;
+mod harness;
+mod relay;
