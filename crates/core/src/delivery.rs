@@ -29,6 +29,20 @@ pub struct Message {
 }
 
 /// Permission to acknowledge. Only this crate makes one, and only after a commit.
+///
+/// ```
+/// # use consign_core::delivery::{AckPermit, Receipt};
+/// async fn acknowledge(receipt: impl Receipt, permit: AckPermit) {
+///     let _ = receipt.ack(permit).await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0423
+/// # use consign_core::delivery::{AckPermit, Receipt};
+/// async fn acknowledge(receipt: impl Receipt) {
+///     let _ = receipt.ack(AckPermit(())).await;
+/// }
+/// ```
 #[derive(Debug)]
 pub struct AckPermit(pub(crate) ());
 

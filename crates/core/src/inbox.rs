@@ -33,7 +33,7 @@ pub enum ProcessError {
     /// The store failed; the delivery is not at fault.
     #[error(transparent)]
     Store(StoreError),
-    /// The handler refused: the delivery counts an attempt.
+    /// The handler, or the database over one of its values, refused: the delivery counts an attempt.
     #[error("{0}")]
     Handler(String),
     /// COMMIT got no answer. The redelivery finds the marker if it was applied.
@@ -68,6 +68,30 @@ pub trait Handler<Tx>: Send + Sync {
 }
 
 /// A processed delivery whose result is committed: only now can it be acknowledged.
+///
+/// ```
+/// # use consign_core::{delivery::Receipt, inbox::Committed};
+/// async fn acknowledge(committed: Committed<impl Receipt>) {
+///     let _ = committed.ack().await;
+/// }
+/// ```
+///
+/// It cannot be acknowledged twice, nor its receipt be taken out to acknowledge another delivery:
+///
+/// ```compile_fail,E0382
+/// # use consign_core::{delivery::Receipt, inbox::Committed};
+/// async fn acknowledge_twice(committed: Committed<impl Receipt>) {
+///     let _ = committed.ack().await;
+///     let _ = committed.ack().await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// # use consign_core::{delivery::Receipt, inbox::Committed};
+/// fn take<R: Receipt>(committed: Committed<R>) -> R {
+///     committed.receipt
+/// }
+/// ```
 #[must_use = "an unacknowledged delivery comes again"]
 #[derive(Debug)]
 pub struct Committed<R> {
@@ -84,6 +108,13 @@ impl<R: Receipt> Committed<R> {
 }
 
 /// A delivery that could not be processed. It can come again or be put aside, never acknowledged as success.
+///
+/// ```compile_fail,E0599
+/// # use consign_core::{delivery::Receipt, inbox::Failed};
+/// async fn acknowledge(failed: Failed<impl Receipt>) {
+///     let _ = failed.ack().await;
+/// }
+/// ```
 #[must_use = "a failed delivery must be retried or put aside"]
 #[derive(Debug)]
 pub struct Failed<R> {
@@ -197,25 +228,24 @@ impl<S: InboxStore> Inbox<S> {
                 tx.rollback().await.map_err(ProcessError::Store)?;
                 return self.compare(operation, message).await;
             }
-            Err(error) => return Err(roll_back(tx, ProcessError::Store(error)).await),
+            Err(error) => return Err(roll_back(tx, blame(error)).await),
         }
         match handler.apply(&mut tx, operation, message).await {
             Ok(()) => {}
-            // A value that the database refuses is the message's fault, as a refusal is.
-            Err(HandlerError::Refused(reason) | HandlerError::Store(StoreError::Data(reason))) => {
+            Err(HandlerError::Refused(reason)) => {
                 return Err(roll_back(tx, ProcessError::Handler(reason)).await);
             }
-            Err(HandlerError::Store(error)) => return Err(roll_back(tx, ProcessError::Store(error)).await),
+            Err(HandlerError::Store(error)) => return Err(roll_back(tx, blame(error)).await),
         }
         match tx.commit().await {
             Ok(()) => Ok(Processed::Applied),
-            Err(CommitError::RolledBack(error)) => Err(ProcessError::Store(error)),
+            Err(CommitError::RolledBack(error)) => Err(blame(error)),
             Err(CommitError::Unknown(error)) => Err(ProcessError::CommitUnknown(error)),
         }
     }
 
     async fn compare(&self, operation: &Operation, message: &Message) -> Result<Processed, ProcessError> {
-        let stored = self.store.marker(operation).await.map_err(ProcessError::Store)?;
+        let stored = self.store.marker(operation).await.map_err(blame)?;
         let Some(stored) = stored else {
             // Whoever held the key rolled back in between: the unit is worth another try.
             return Err(ProcessError::Store(StoreError::Contended("the marker vanished".into())));
@@ -223,8 +253,21 @@ impl<S: InboxStore> Inbox<S> {
         if operation.comparison.matches(&stored) {
             return Ok(Processed::Duplicate);
         }
-        self.store.record_conflict(operation, message, &stored).await.map_err(ProcessError::Store)?;
+        self.store.record_conflict(operation, message, &stored).await.map_err(blame)?;
         Ok(Processed::Conflict)
+    }
+}
+
+/// A value that the database refuses, such as a key too long for its column, is the message's fault as a refusal is:
+/// it would be refused however often the delivery came again.
+fn blame(error: StoreError) -> ProcessError {
+    match error {
+        StoreError::Data(reason) => ProcessError::Handler(reason),
+        StoreError::Unavailable(_)
+        | StoreError::Contended(_)
+        | StoreError::CommitUnknown(_)
+        | StoreError::Schema(_)
+        | StoreError::Mismatch(_) => ProcessError::Store(error),
     }
 }
 

@@ -12,6 +12,11 @@ use crate::time::Monotonic;
 /// The fencing token of one claim: 128 random bits. It proves that a settle belongs to the claim.
 ///
 /// Neither `Clone` nor `Default`; only a [`ClaimRequest`] makes one.
+///
+/// ```compile_fail,E0423
+/// # use consign_core::lease::LeaseToken;
+/// let forged = LeaseToken([0; 16]);
+/// ```
 #[derive(PartialEq, Eq)]
 pub struct LeaseToken([u8; 16]);
 
@@ -87,6 +92,40 @@ impl ClaimRequest {
 }
 
 /// A claimed row: the right to start publishing it, once.
+///
+/// ```
+/// # use consign_core::{lease::Claim, settle::Settlement};
+/// fn give_back(claim: Claim) -> Settlement {
+///     claim.release(std::time::Duration::ZERO, "")
+/// }
+/// ```
+///
+/// A claim cannot be used twice, nor cloned to that end:
+///
+/// ```compile_fail,E0382
+/// # use consign_core::{lease::Claim, settle::Settlement};
+/// fn give_back_twice(claim: Claim) -> [Settlement; 2] {
+///     [claim.release(std::time::Duration::ZERO, ""), claim.release(std::time::Duration::ZERO, "")]
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use consign_core::{lease::Claim, settle::Settlement};
+/// fn give_back_twice(claim: &Claim) -> Settlement {
+///     let copy: Claim = claim.clone();
+///     copy.release(std::time::Duration::ZERO, "")
+/// }
+/// ```
+///
+/// Nor made without a [`ClaimRequest`], whose token a store has written:
+///
+/// ```compile_fail,E0451
+/// # use consign_core::{event::Event, lease::{Claim, LeaseToken}};
+/// # use std::{sync::Arc, time::Duration};
+/// fn forge(event: Arc<Event>) -> Claim {
+///     Claim { event, attempt: 1, age: Duration::ZERO, suspect: false, ..unreachable!() }
+/// }
+/// ```
 #[must_use = "a dropped claim stays SENDING until its lease ends"]
 #[derive(Debug)]
 pub struct Claim {
@@ -152,6 +191,32 @@ pub struct PublishLimits {
 }
 
 /// The right to settle a row whose publish is under way. Stays in the engine; holds the lease token.
+///
+/// ```
+/// # use consign_core::{lease::{Pending, PublishLimits}, route::Route, time::Monotonic};
+/// fn publish(pending: Pending, now: Monotonic, limits: PublishLimits, route: Route) {
+///     let again = pending.publish(now, limits, route);
+/// }
+/// ```
+///
+/// It is used up by whatever is done with it, so one publish cannot be settled twice:
+///
+/// ```compile_fail,E0382
+/// # use consign_core::{lease::{Pending, PublishLimits}, route::Route, time::Monotonic};
+/// fn publish_twice(pending: Pending, now: Monotonic, limits: PublishLimits, route: Route) {
+///     let once = pending.publish(now, limits, route.clone());
+///     let twice = pending.publish(now, limits, route);
+/// }
+/// ```
+///
+/// And only the engine settles, by its rules:
+///
+/// ```compile_fail,E0624
+/// # use consign_core::{lease::Pending, settle::{Settlement, Transition}};
+/// fn bury(pending: Pending) -> Settlement {
+///     pending.settle(Transition::Dead { reason: String::new() })
+/// }
+/// ```
 #[must_use = "a dropped pending publish stays SENDING until its lease ends"]
 #[derive(Debug)]
 pub struct Pending {

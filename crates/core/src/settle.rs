@@ -8,6 +8,36 @@ use crate::outcome::Proof;
 
 /// One row's way out of SENDING. Private fields: it comes from a claim and nowhere else, so settling needs the
 /// token of that very claim.
+///
+/// ```
+/// # use consign_core::settle::{Settlement, Transition};
+/// fn goes_back(settlement: &Settlement) -> bool {
+///     matches!(settlement.to(), Transition::Retry { .. } | Transition::Release { .. })
+/// }
+/// ```
+///
+/// It cannot be forged, nor turned into another one, nor sent twice:
+///
+/// ```compile_fail,E0451
+/// # use consign_core::{event::EventId, settle::{Settlement, Transition}};
+/// fn forge(id: EventId, to: Transition) -> Settlement {
+///     Settlement { id, to, ..unreachable!() }
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// # use consign_core::settle::{Settlement, Transition};
+/// fn turn(settlement: &mut Settlement, to: Transition) {
+///     settlement.to = to;
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use consign_core::settle::{SettleBatch, Settlement};
+/// fn settle_twice(settlement: Settlement) -> SettleBatch {
+///     SettleBatch { settlements: vec![settlement, settlement], repeat: false }
+/// }
+/// ```
 #[must_use = "an unsettled row stays SENDING until its lease ends"]
 #[derive(Debug)]
 pub struct Settlement {

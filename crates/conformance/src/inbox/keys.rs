@@ -2,7 +2,6 @@
 
 use consign_core::inbox::{ProcessError, Processed};
 use consign_core::operation::Operation;
-use consign_core::ports::StoreError;
 
 use super::InboxFixture;
 use super::story::{Award, CONSUMER, Fates, USER, award, process, processed, with_account};
@@ -40,7 +39,7 @@ pub async fn a_key_longer_than_its_column_is_an_error_and_never_cut<F: InboxFixt
         let key = format!("{long}{last}");
         let failed = process(&store, &fates, &under(key), &Award(1)).await.expect_err("the key is refused");
 
-        assert!(matches!(failed.error, ProcessError::Store(StoreError::Data(_))), "{:?}", failed.error);
+        assert!(matches!(failed.error, ProcessError::Handler(_)), "{:?}", failed.error);
         assert!(fates.all().is_empty());
     }
     assert_eq!((fixture.points(USER).await, fixture.markers(CONSUMER).await), (0, 0));

@@ -2,4 +2,8 @@
 
 mod draw;
 mod harness;
+mod inbox;
+mod lease;
 mod relay;
+mod retry;
+mod route;
