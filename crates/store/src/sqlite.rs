@@ -1,1 +1,30 @@
-//! SQLite.
+//! SQLite: one file, shared by any number of processes, each of which may be killed at any moment.
+//!
+//! - `connection`: the file, units of work. `failure`: what SQLite's errors mean. `statement`, `introspection`.
+//! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `inbox`: markers and business writes.
+//! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
+//!
+//! A unit of work is one `BEGIN IMMEDIATE` transaction: it takes the file's write lock before it reads, so that it
+//! never has to turn a read lock into a write lock, which SQLite refuses at once when another writer came first
+//! (B75, `vjt/grappa-irc#524`). Inside a process writers queue for one connection; between processes SQLite's busy
+//! handler waits. Where MySQL locks rows and skips locked ones, the lock here covers the file: a claim that cannot
+//! get it in time is contended and owns nothing.
+
+mod append;
+mod claim;
+mod connection;
+mod failure;
+mod findings;
+mod inbox;
+mod introspection;
+mod outbox;
+mod prepared;
+mod schema;
+mod settle;
+mod statement;
+mod sweep;
+
+pub use connection::{Creation, Database, Options};
+pub use inbox::{Inbox, Transaction};
+pub use outbox::Outbox;
+pub use schema::Schema;

@@ -1,0 +1,29 @@
+-- Purpose: records a key that came again with other content; the same content again raises the count.
+-- Locks: the write lock.
+-- Why: the digest of the content is part of the key, so ON CONFLICT hides nothing here. A repeat reopens a resolved
+--   conflict.
+INSERT INTO "consign_conflict" (
+    "consumer_name",
+    "business_key",
+    "content_digest",
+    "event_id",
+    "existing_event_id",
+    "comparison",
+    "existing",
+    "source",
+    "payload",
+    "payload_bytes",
+    "count",
+    "first_seen_at",
+    "last_seen_at"
+)
+VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1,
+    strftime('%Y-%m-%d %H:%M:%f000', 'now'),
+    strftime('%Y-%m-%d %H:%M:%f000', 'now')
+)
+ON CONFLICT ("consumer_name", "business_key", "content_digest") DO UPDATE
+SET "count" = "count" + 1,
+    "last_seen_at" = excluded."last_seen_at",
+    "resolved_at" = NULL,
+    "resolution" = NULL;

@@ -1,0 +1,19 @@
+-- Purpose: deliveries no consumer could process, for people to look at.
+CREATE TABLE IF NOT EXISTS "consign_dead_delivery" (
+    "consumer_name" VARCHAR(64) NOT NULL,
+    "content_digest" CHAR(64) NOT NULL,
+    "business_key" VARCHAR(255) NULL,
+    "message_id" VARCHAR(255) NULL,
+    "message_type" VARCHAR(255) NULL,
+    "source" VARCHAR(255) NOT NULL,
+    "reason" VARCHAR(1024) NOT NULL,
+    "headers" TEXT NULL,
+    "payload" BLOB NOT NULL,
+    "payload_bytes" BIGINT NOT NULL,
+    "count" BIGINT NOT NULL,
+    "first_seen_at" TEXT NOT NULL,
+    "last_seen_at" TEXT NOT NULL,
+    "resolved_at" TEXT NULL,
+    "resolution" VARCHAR(255) NULL,
+    PRIMARY KEY ("consumer_name", "content_digest")
+);

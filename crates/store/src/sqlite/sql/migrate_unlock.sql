@@ -1,0 +1,3 @@
+-- Purpose: ends migrate_lock.sql.
+-- Locks: none.
+COMMIT;

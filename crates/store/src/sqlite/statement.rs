@@ -1,0 +1,148 @@
+//! The dialect's SQL files, and the texts rendered from them.
+
+use std::sync::Arc;
+
+use sqlx::AssertSqlSafe;
+
+use crate::introspection::TableShape;
+use crate::mapping::Names;
+use crate::statement::{LIST_MAX, Rendering, bucket};
+
+/// Begins a unit of work: the write lock first.
+pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// Around identifiers.
+pub(crate) const QUOTE: char = '"';
+
+macro_rules! files {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(crate) const $name: &str = include_str!(concat!("sql/", $file, ".sql"));)*
+
+        /// Every file, by name.
+        #[cfg(test)]
+        pub(crate) const ALL: &[(&str, &str)] = &[$(($file, $name)),*];
+    };
+}
+
+files! {
+    SESSION = "session";
+    SESSION_ISOLATION = "session_isolation";
+    SESSION_UNLIMITED = "session_unlimited";
+    SESSION_FACTS = "session_facts";
+    CLAIM_SELECT = "claim_select";
+    CLAIM_MARK = "claim_mark";
+    CLAIM_FETCH = "claim_fetch";
+    SETTLE_SENT = "settle_sent";
+    SETTLE_RETRY = "settle_retry";
+    SETTLE_RELEASE = "settle_release";
+    SETTLE_DEAD = "settle_dead";
+    SETTLE_INSPECT = "settle_inspect";
+    SWEEP_SELECT = "sweep_select";
+    SWEEP_RETURN = "sweep_return";
+    SWEEP_DEAD = "sweep_dead";
+    ATTEMPT_INSERT = "attempt_insert";
+    ATTEMPT_COUNT = "attempt_count";
+    APPEND = "append";
+    OUTBOX_STATUS = "outbox_status";
+    OUTBOX_PENDING = "outbox_pending";
+    OUTBOX_FUTURE = "outbox_future";
+    OUTBOX_ODD = "outbox_odd";
+    MARKER_INSERT = "marker_insert";
+    MARKER_SELECT = "marker_select";
+    MARKER_COUNT = "marker_count";
+    CONFLICT_RECORD = "conflict_record";
+    CONFLICT_COUNT = "conflict_count";
+    DEAD_DELIVERY_RECORD = "dead_delivery_record";
+    DEAD_DELIVERY_COUNT = "dead_delivery_count";
+    INTROSPECT_TABLE = "introspect_table";
+    INTROSPECT_COLUMNS = "introspect_columns";
+    INTROSPECT_INDEXES = "introspect_indexes";
+    CREATE_OUTBOX_EVENT = "create_outbox_event";
+    EXTEND_OUTBOX_EVENT = "extend_outbox_event";
+    CREATE_CONSUMED_OPERATION = "create_consumed_operation";
+    ADD_COMPARISON_COLUMN = "add_comparison_column";
+    EXTEND_CONSUMED_OPERATION = "extend_consumed_operation";
+    CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
+    CREATE_CONSIGN_CONFLICT = "create_consign_conflict";
+    CREATE_CONSIGN_DEAD_DELIVERY = "create_consign_dead_delivery";
+    MIGRATE_LOCK = "migrate_lock";
+    MIGRATE_UNLOCK = "migrate_unlock";
+}
+
+/// One rendered statement, shared by all connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Text(Arc<str>);
+
+impl Text {
+    /// Renders `file` for the names and columns at hand.
+    pub(crate) fn new(file: &str, names: &Names, shape: &TableShape) -> Self {
+        let present = shape.present();
+        Self(Rendering::new(QUOTE).names(names).present(&present).render(file).into())
+    }
+
+    /// Renders `file` of a table of consign's own, or of none.
+    pub(crate) fn own(file: &str) -> Self {
+        Self(Rendering::new(QUOTE).render(file).into())
+    }
+
+    /// Takes a text rendered elsewhere from one of the files.
+    pub(crate) fn rendered(text: String) -> Self {
+        Self(text.into())
+    }
+
+    /// For sqlx: the text holds a file of this crate, validated identifiers and placeholders, nothing else.
+    pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(Arc::clone(&self.0))
+    }
+
+    /// The text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One statement with a list, rendered once for each size of the list.
+#[derive(Clone, Debug)]
+pub(crate) struct ListText(Vec<Text>);
+
+impl ListText {
+    /// Renders `file` for every bucket up to [`LIST_MAX`].
+    pub(crate) fn new(file: &str, names: &Names, shape: &TableShape) -> Self {
+        let present = shape.present();
+        let rendering = Rendering::new(QUOTE).names(names).present(&present);
+        let sizes = (0..=LIST_MAX.ilog2()).map(|power| 1_usize << power);
+        Self(sizes.map(|size| Text(rendering.clone().placeholders(size).render(file).into())).collect())
+    }
+
+    /// The text for a list of `length`, at most [`LIST_MAX`].
+    pub(crate) fn sized(&self, length: usize) -> &Text {
+        &self.0[bucket(length).ilog2() as usize]
+    }
+}
+
+/// A delay in microseconds as a modifier of SQLite's dates, which count milliseconds: rounded up, so that nothing
+/// becomes due early.
+pub(crate) fn after(micros: i64) -> String {
+    let millis = micros.max(0).unsigned_abs().div_ceil(1000);
+    format!("+{}.{:03} seconds", millis / 1000, millis % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_up_to_milliseconds() {
+        assert_eq!(after(0), "+0.000 seconds");
+        assert_eq!(after(1), "+0.001 seconds");
+        assert_eq!(after(10_000_000), "+10.000 seconds");
+        assert_eq!(after(1_234_567), "+1.235 seconds");
+    }
+
+    #[test]
+    fn every_file_says_what_it_is_for() {
+        for (name, text) in ALL {
+            assert!(text.starts_with("-- Purpose: "), "{name}.sql says no purpose");
+        }
+    }
+}
