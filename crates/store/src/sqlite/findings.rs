@@ -11,9 +11,7 @@ use crate::sqlite::connection::{Database, UnitError};
 use crate::sqlite::introspection;
 use crate::sqlite::outbox::count;
 use crate::sqlite::schema::has_pending_index;
-use crate::sqlite::statement::{
-    CLAIM_SELECT, OUTBOX_FUTURE, OUTBOX_ODD, SESSION_FACTS, SESSION_ISOLATION, Text,
-};
+use crate::sqlite::statement::{CLAIM_SELECT, OUTBOX_FUTURE, SESSION_FACTS, SESSION_ISOLATION, Text};
 
 const MIGRATE: &str = "run `consign migrate`";
 /// `PRAGMA synchronous` of a session that makes each COMMIT durable.
@@ -145,8 +143,7 @@ async fn outbox_findings(
         ));
     }
     findings.push(claim_plan(connection, mapping, &shape).await?);
-    findings.push(future_rows(connection, mapping, &shape).await?);
-    findings.extend(odd_rows(connection, mapping, &shape).await?);
+    findings.extend(waiting_rows(connection, mapping, &shape).await?);
     Ok(findings)
 }
 
@@ -218,50 +215,31 @@ async fn claim_plan(
     ))
 }
 
-async fn future_rows(
-    connection: &mut SqliteConnection,
-    mapping: &OutboxMapping,
-    shape: &TableShape,
-) -> Result<Finding, UnitError> {
-    let text = Text::new(OUTBOX_FUTURE, mapping.names(), shape);
-    let rows = count(query(text.sql()).persistent(false).fetch_one(connection).await?.try_get(0)?);
-    let table = mapping.table().as_str();
-    if rows == 0 {
-        return Ok(Finding::fine("outbox-due-far", table, "no row is due later than a day from now"));
-    }
-    Ok(Finding::warning(
-        "outbox-due-far",
-        table,
-        format!("{rows} rows are due more than a day from now"),
-        "if they were not meant to wait, let producers write UTC, as strftime('%Y-%m-%d %H:%M:%f000', 'now') does",
-    ))
-}
-
-async fn odd_rows(
+/// Rows that wait for long, or for ever.
+async fn waiting_rows(
     connection: &mut SqliteConnection,
     mapping: &OutboxMapping,
     shape: &TableShape,
 ) -> Result<Vec<Finding>, UnitError> {
-    let text = Text::new(OUTBOX_ODD, mapping.names(), shape);
+    const DATES: &str = "let producers write UTC, as strftime('%Y-%m-%d %H:%M:%f000', 'now') does";
+    let text = Text::new(OUTBOX_FUTURE, mapping.names(), shape);
     let row = query(text.sql()).persistent(false).fetch_one(connection).await?;
-    let (ids, dates) = (count(row.try_get("ids")?), count(row.try_get("dates")?));
+    let number = |name: &str| row.try_get(name).map(count);
+    let (future, ids, dates) = (number("future")?, number("ids")?, number("dates")?);
     let table = mapping.table().as_str();
-    let mut findings = Vec::new();
+    let mut findings = vec![if future == 0 {
+        Finding::fine("outbox-due-far", table, "no row is due later than a day from now")
+    } else {
+        let text = format!("{future} rows are due more than a day from now");
+        Finding::warning("outbox-due-far", table, text, format!("if they were not meant to wait, {DATES}"))
+    }];
     if ids > 0 {
-        findings.push(Finding::error(
-            "outbox-key-type",
-            table,
-            format!("{ids} waiting rows have an id that is no text: no claim takes them"),
-            "write ids as text",
-        ));
+        let text = format!("{ids} waiting rows have an id that is no text: no claim takes them");
+        findings.push(Finding::error("outbox-key-type", table, text, "write ids as text"));
     }
     if dates > 0 {
-        findings.push(Finding::error(
-            "outbox-date-form",
-            table,
-            format!("{dates} waiting rows have an available_at that is not of the form YYYY-MM-DD HH:MM:SS"),
-            "let producers write UTC, as strftime('%Y-%m-%d %H:%M:%f000', 'now') does",
-        ));
+        let text = format!("available_at of {dates} waiting rows is not of the form YYYY-MM-DD HH:MM:SS");
+        findings.push(Finding::error("outbox-date-form", table, text, DATES));
     }
     Ok(findings)
 }

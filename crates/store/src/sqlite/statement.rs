@@ -46,7 +46,6 @@ files! {
     OUTBOX_STATUS = "outbox_status";
     OUTBOX_PENDING = "outbox_pending";
     OUTBOX_FUTURE = "outbox_future";
-    OUTBOX_ODD = "outbox_odd";
     MARKER_INSERT = "marker_insert";
     MARKER_SELECT = "marker_select";
     MARKER_COUNT = "marker_count";
@@ -60,11 +59,11 @@ files! {
     CREATE_OUTBOX_EVENT = "create_outbox_event";
     EXTEND_OUTBOX_EVENT = "extend_outbox_event";
     CREATE_CONSUMED_OPERATION = "create_consumed_operation";
-    ADD_COMPARISON_COLUMN = "add_comparison_column";
     EXTEND_CONSUMED_OPERATION = "extend_consumed_operation";
     CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
     CREATE_CONSIGN_CONFLICT = "create_consign_conflict";
     CREATE_CONSIGN_DEAD_DELIVERY = "create_consign_dead_delivery";
+    ADD_COMPARISON_COLUMN = "add_comparison_column";
     MIGRATE_LOCK = "migrate_lock";
     MIGRATE_UNLOCK = "migrate_unlock";
 }
