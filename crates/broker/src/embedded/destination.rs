@@ -30,6 +30,9 @@ impl Destination for EmbeddedDestination {
     /// Both lanes end in the same transaction: a message that the file refuses undoes its own statement only.
     async fn publish(&self, _lane: Lane, publish: Publish) -> Outcome {
         let deadline = self.origin + publish.deadline.since_origin();
+        if deadline <= Instant::now() {
+            return refused("the publish deadline has passed already");
+        }
         let decided = Arc::new(AtomicBool::new(false));
         let (answer, answered) = oneshot::channel();
         let command = Command::Publish(PublishCommand {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use consign_amqp::{ConnectOptions, Connection, Publication, Publisher, ServerInfo};
@@ -162,13 +163,41 @@ impl Destination for RabbitMqDestination {
 
     async fn readiness_after(&self, known: &Readiness) -> Readiness {
         let mut readiness = self.supervisor.readiness();
-        let changed = readiness.wait_for(|now| now != known).await.map(|now| now.clone());
-        match changed {
-            Ok(now) => now,
-            // The supervisor ends with the destination, which is borrowed here.
-            Err(_) => std::future::pending().await,
+        let mut slots = self.window.clone();
+        loop {
+            let now = match &*readiness.borrow_and_update() {
+                Readiness::Accepting if !slots.iter_mut().any(is_open) => {
+                    Readiness::Unavailable("no channel is open yet".to_owned())
+                }
+                now => now.clone(),
+            };
+            if now != *known {
+                return now;
+            }
+            // The senders live as long as the destination, which is borrowed here.
+            tokio::select! {
+                _ = readiness.changed() => {}
+                () = any_changed(&mut slots) => {}
+            }
         }
     }
+}
+
+fn is_open(slot: &mut watch::Receiver<Option<Publisher>>) -> bool {
+    slot.borrow_and_update().as_ref().is_some_and(Publisher::is_open)
+}
+
+/// Resolves when any of the slots changes.
+async fn any_changed(slots: &mut [watch::Receiver<Option<Publisher>>]) {
+    let mut changes: Vec<_> = slots.iter_mut().map(|slot| Box::pin(slot.changed())).collect();
+    std::future::poll_fn(|context| {
+        if changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 /// Opens a window channel, again and again: on every new connection, and after the broker closed it.

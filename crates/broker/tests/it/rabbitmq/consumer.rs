@@ -1,0 +1,170 @@
+//! Consuming: redelivery, lost channels, odd messages.
+
+use std::time::Duration;
+
+use consign_amqp::{FieldTable, FieldValue, Properties};
+use consign_conformance::proxy::Cut;
+use consign_core::ports::{Lane, Source};
+use tokio::time::Instant;
+
+use super::fixture::{Fixture, Server};
+use crate::events::{ack, event, eventually, next, retry};
+
+async fn with_messages(server: Server, kind: &str, ids: &[&str]) -> Fixture {
+    let fixture = Fixture::new(server, kind).await;
+    let destination = fixture.destination().await;
+    for id in ids {
+        let outcome = fixture.publish(&destination, Lane::Window, event(*id, "{}"), "bound").await;
+        assert!(matches!(outcome, consign_core::outcome::Outcome::Confirmed(_)), "{outcome:?}");
+    }
+    fixture
+}
+
+#[tokio::test]
+async fn a_retry_comes_again_after_its_delay_and_quorum_queues_count_it() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "quorum", &["e-1"]).await;
+        let mut source = fixture.source(5);
+        let handed_back = Instant::now();
+        retry(next(&mut source).await, Duration::from_millis(400)).await.unwrap();
+
+        let again = next(&mut source).await;
+
+        assert!(handed_back.elapsed() >= Duration::from_millis(390), "after {:?}", handed_back.elapsed());
+        assert_eq!((again.message.redelivered, again.message.delivery_count), (true, 2));
+        ack(again).await.unwrap();
+    }
+}
+
+/// `B34` (rabbitmq/rabbitmq-java-client#343): a receipt of a lost channel is stale, for ack and retry alike, and
+/// the consumer on the new channel lives.
+#[tokio::test]
+async fn receipts_of_a_lost_connection_are_stale_and_the_messages_come_again() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "quorum", &["a", "b", "c"]).await;
+        let mut source = fixture.source(3);
+        let held = [next(&mut source).await, next(&mut source).await, next(&mut source).await];
+
+        fixture.proxy.cut(Cut::Reset);
+        let again = next(&mut source).await;
+        let [first, second, third] = held;
+
+        assert!(ack(first).await.is_err());
+        assert!(retry(second, Duration::ZERO).await.is_err());
+        assert!(retry(third, Duration::from_secs(1)).await.is_err());
+        assert!(again.message.redelivered);
+        ack(again).await.unwrap();
+        for _ in 0..2 {
+            ack(next(&mut source).await).await.unwrap();
+        }
+        eventually("an empty queue", || async { fixture.ready().await == 0 }).await;
+    }
+}
+
+#[tokio::test]
+async fn acks_just_before_the_source_is_dropped_reach_the_broker() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "classic", &["a", "b"]).await;
+        let mut source = fixture.source(2);
+        let held = [next(&mut source).await, next(&mut source).await];
+        source.stop().await;
+
+        for delivery in held {
+            ack(delivery).await.unwrap();
+        }
+        drop(source);
+
+        let mut later = fixture.source(2);
+        let nothing = tokio::time::timeout(Duration::from_millis(500), later.next()).await;
+        assert!(nothing.is_err(), "a message came again");
+        assert_eq!(fixture.ready().await, 0);
+    }
+}
+
+/// The broker cancels a consumer whose queue is deleted; the source waits for the queue and consumes again.
+#[tokio::test]
+async fn a_queue_that_was_deleted_is_consumed_again_when_it_is_back() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "classic", &["before"]).await;
+        let mut source = fixture.source(5);
+        ack(next(&mut source).await).await.unwrap();
+        fixture.side.queue_delete(&fixture.queue, false, false).await.unwrap();
+        let gone = tokio::time::timeout(Duration::from_millis(500), source.next()).await;
+        assert!(gone.is_err());
+
+        let arguments = FieldTable::new().with("x-expires", 600_000);
+        let declaration = consign_amqp::QueueDeclaration::durable(arguments);
+        fixture.side.queue_declare(&fixture.queue, &declaration).await.unwrap();
+        let exchange = consign_amqp::ExchangeDeclaration {
+            auto_delete: true,
+            ..consign_amqp::ExchangeDeclaration::durable("direct")
+        };
+        fixture.side.exchange_declare(&fixture.exchange, &exchange).await.unwrap();
+        fixture.bind("bound").await;
+        let destination = fixture.destination().await;
+        let _ = fixture.publish(&destination, Lane::Window, event("after", "{}"), "bound").await;
+
+        assert_eq!(next(&mut source).await.message.id.as_deref(), Some("after"));
+    }
+}
+
+/// `B55` (pika/pika#1205): every header type the broker passes on is delivered, the consumer lives.
+#[tokio::test]
+async fn headers_of_every_type_are_delivered() {
+    for server in Server::BOTH {
+        let fixture = Fixture::new(server, "classic").await;
+        let headers = FieldTable::new()
+            .with("text", "a")
+            .with("number", 42)
+            .with("truth", true)
+            .with("nothing", FieldValue::Void)
+            .with("bytes", bytes::Bytes::from_static(&[0xff, 0xfe]))
+            .with("list", vec![FieldValue::Int(1), FieldValue::from("b")])
+            .with("table", FieldTable::new().with("inner", 1.5));
+        fixture.publish_raw(Properties { headers, ..Properties::default() }).await;
+
+        let mut message = next(&mut fixture.source(1)).await.message;
+
+        assert_eq!(message.undecodable, None);
+        // RabbitMQ may give headers in another order than they were published in.
+        message.headers.sort();
+        let expected = [("number", "42"), ("text", "a"), ("truth", "true")];
+        let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(message.headers, expected);
+    }
+}
+
+/// A stream keeps no position for a consumer: consuming from it would process everything again, or miss messages.
+#[tokio::test]
+async fn a_stream_is_not_consumed() {
+    for server in Server::BOTH {
+        let fixture = Fixture::new(server, "stream").await;
+        let mut source = fixture.source(5);
+        let destination = fixture.destination().await;
+        let consuming = tokio::time::timeout(Duration::from_secs(2), source.next());
+        let publishing = async {
+            for number in 0..10 {
+                let _ = fixture
+                    .publish(&destination, Lane::Window, event(number.to_string(), "{}"), "bound")
+                    .await;
+            }
+        };
+
+        let (delivery, ()) = tokio::join!(consuming, publishing);
+
+        assert!(delivery.is_err(), "a delivery of a stream came through");
+    }
+}
+
+#[tokio::test]
+async fn stopping_before_the_broker_was_ever_reached_ends_the_source() {
+    let fixture = Fixture::new(Server::V4, "classic").await;
+    fixture.proxy.refuse();
+    let mut source = fixture.source(1);
+    let waiting = tokio::time::timeout(Duration::from_millis(200), source.next()).await;
+    assert!(waiting.is_err());
+
+    source.stop().await;
+
+    assert!(source.next().await.is_none());
+}
