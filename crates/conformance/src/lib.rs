@@ -3,7 +3,7 @@
 //! An adapter's tests implement a fixture and expand a suite; each behaviour becomes one `#[test]`, so that the
 //! runner lists, runs and repeats them singly:
 //!
-//! ```ignore
+//! ```text
 //! consign_conformance::store_suite!(sqlite_outbox, SqliteOutbox);
 //! consign_conformance::inbox_suite!(sqlite_inbox, SqliteInbox);
 //! consign_conformance::broker_suite!(rabbitmq, RabbitFixture);

@@ -217,8 +217,13 @@ async fn forward(client: TcpStream, server: TcpStream, faults: watch::Receiver<F
         how = both_finished(&mut up, &mut down) => how,
         how = wait_for_cut(faults) => how,
     };
-    end(up.from.as_ref(), how);
-    end(down.from.as_ref(), how);
+    for pump in [up, down] {
+        end(pump.from.as_ref(), how);
+        if how == Cut::Reset {
+            // A write half that is dropped says goodbye by FIN, before the reset.
+            pump.to.forget();
+        }
+    }
 }
 
 /// A connection ends when a byte budget is spent, or when both directions reached their end.

@@ -3,11 +3,10 @@
 pub mod cancel;
 pub mod claim;
 pub mod payload;
+pub mod request;
 pub mod settle;
+pub mod settlement;
 pub mod sweep;
-
-mod engine;
-mod request;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -81,6 +80,7 @@ macro_rules! store_suite {
 }
 
 /// What a store's server can and cannot do.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one thing")]
 #[derive(Clone, Copy, Debug)]
 pub struct StoreCapabilities {
     /// Rows locked by another session are skipped one by one. Without it a lock covers the whole table: a claim

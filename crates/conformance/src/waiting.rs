@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Longer than any behaviour may take; a test that hangs fails instead.
-const TEST_DEADLINE: Duration = Duration::from_secs(120);
+const TEST_DEADLINE: Duration = Duration::from_mins(2);
 
 /// Resolves when `condition` gives true.
 ///
@@ -42,10 +42,8 @@ where
 pub fn within<F: Future>(deadline: Duration, work: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
     async move {
-        match tokio::time::timeout(deadline, work).await {
-            Ok(output) => output,
-            Err(_) => panic!("not within {deadline:?}: the work at {caller}"),
-        }
+        let result = tokio::time::timeout(deadline, work).await;
+        result.unwrap_or_else(|_| panic!("not within {deadline:?}: the work at {caller}"))
     }
 }
 

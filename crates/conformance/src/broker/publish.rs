@@ -133,7 +133,9 @@ pub async fn many_publishes_at_once_are_each_confirmed<F: BrokerFixture>() {
 
     let (fixture, outcomes) = publish_all(fixture, events).await;
 
-    outcomes.iter().for_each(|(_, outcome)| assert_confirmed(outcome));
+    for (_, outcome) in &outcomes {
+        assert_confirmed(outcome);
+    }
     let mut source = fixture.source().await;
     let mut seen = BTreeSet::new();
     for _ in 0..MESSAGES {

@@ -21,7 +21,7 @@ use super::BrokerFixture;
 use crate::waiting::within;
 
 /// No step of a behaviour takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a publish may take when all is well.
 pub(crate) const PUBLISH_WAIT: Duration = Duration::from_secs(15);
 

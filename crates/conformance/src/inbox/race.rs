@@ -13,7 +13,7 @@ use super::story::{Award, AwardThenRefuse, CONSUMER, Fates, USER, award, process
 use crate::waiting::within;
 
 const CONSUMERS: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What one of the racing consumers came to; a contended delivery comes again, as a broker would redeliver it.
 async fn race<F, M>(fixture: &F, work: M) -> Vec<Result<Processed, ProcessError>>

@@ -8,8 +8,8 @@ use std::time::Duration;
 use consign_core::ports::OutboxStore;
 use consign_core::settle::{SettleBatch, Settled};
 
-use super::engine::sent;
 use super::request::{claim, ids, request, settle};
+use super::settlement::sent;
 use super::{NewRow, StoreFixture, insert_all, row};
 use crate::waiting::{drop_after, eventually};
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use consign_core::event::Event;
 use consign_core::json::Json;
 
-use super::engine::sent;
 use super::request::{claim, settle};
+use super::settlement::sent;
 use super::{NewRow, StoreFixture, insert_all, row};
 use crate::waiting::within;
 
 async fn claimed_event<F: StoreFixture>(fixture: &F) -> Event {
-    let claimed = within(Duration::from_secs(60), claim(&fixture.store(), 1)).await;
+    let claimed = within(Duration::from_mins(1), claim(&fixture.store(), 1)).await;
     assert!(claimed.malformed.is_empty(), "{:?}", claimed.malformed);
     claimed.claims.first().expect("a row is due").event().clone()
 }

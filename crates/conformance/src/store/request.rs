@@ -11,12 +11,12 @@ use consign_core::time::Monotonic;
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A request for `limit` rows under a token nobody had before.
-pub(crate) fn request(limit: u32) -> ClaimRequest {
+pub fn request(limit: u32) -> ClaimRequest {
     request_with_bytes(limit, BYTES_MAX)
 }
 
 /// The same with a byte limit.
-pub(crate) fn request_with_bytes(limit: u32, bytes_max: usize) -> ClaimRequest {
+pub fn request_with_bytes(limit: u32, bytes_max: usize) -> ClaimRequest {
     ClaimRequest::new(limit, bytes_max, Duration::from_secs(30), random(), Monotonic::default())
 }
 
@@ -35,12 +35,12 @@ fn random() -> [u8; 16] {
 const CONTENDED_TRIES: u32 = 50;
 
 /// Claims; a contended store is asked again.
-pub(crate) async fn claim<S: OutboxStore>(store: &S, limit: u32) -> Claimed {
+pub async fn claim<S: OutboxStore>(store: &S, limit: u32) -> Claimed {
     claim_as(store, || request(limit)).await
 }
 
 /// Claims with requests made by `make`; a contended store is asked again.
-pub(crate) async fn claim_as<S: OutboxStore>(store: &S, make: impl Fn() -> ClaimRequest) -> Claimed {
+pub async fn claim_as<S: OutboxStore>(store: &S, make: impl Fn() -> ClaimRequest) -> Claimed {
     for _ in 1..CONTENDED_TRIES {
         match store.claim(make()).await {
             Err(StoreError::Contended(_)) => {}
@@ -51,12 +51,12 @@ pub(crate) async fn claim_as<S: OutboxStore>(store: &S, make: impl Fn() -> Claim
 }
 
 /// Settles a batch for the first time.
-pub(crate) async fn settle<S: OutboxStore>(store: &S, settlements: Vec<Settlement>) -> Vec<Settled> {
+pub async fn settle<S: OutboxStore>(store: &S, settlements: Vec<Settlement>) -> Vec<Settled> {
     settle_batch(store, &SettleBatch { settlements, repeat: false }).await
 }
 
 /// Settles a batch; a contended store is asked again.
-pub(crate) async fn settle_batch<S: OutboxStore>(store: &S, batch: &SettleBatch) -> Vec<Settled> {
+pub async fn settle_batch<S: OutboxStore>(store: &S, batch: &SettleBatch) -> Vec<Settled> {
     for _ in 1..CONTENDED_TRIES {
         match store.settle(batch).await {
             Err(StoreError::Contended(_)) => {}
@@ -67,6 +67,6 @@ pub(crate) async fn settle_batch<S: OutboxStore>(store: &S, batch: &SettleBatch)
 }
 
 /// The ids of a claim, in its order.
-pub(crate) fn ids(claimed: &Claimed) -> Vec<&str> {
+pub fn ids(claimed: &Claimed) -> Vec<&str> {
     claimed.claims.iter().map(|claim| claim.event().id.as_str()).collect()
 }

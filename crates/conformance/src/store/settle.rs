@@ -5,13 +5,13 @@ use std::time::Duration;
 use consign_core::lease::Claim;
 use consign_core::settle::{SettleBatch, Settled};
 
-use super::engine::{retry, sent};
 use super::request::{claim, settle, settle_batch};
+use super::settlement::{retry, sent};
 use super::{NewRow, StoreFixture, insert_all, row};
 
 /// How far a delay may be off: the statement's own time and the reading's.
 const TOLERANCE_MILLIS: i64 = 5_000;
-const DELAY: Duration = Duration::from_secs(60);
+const DELAY: Duration = Duration::from_mins(1);
 
 async fn claim_one<F: StoreFixture>(fixture: &F) -> Claim {
     claim(&fixture.store(), 1).await.claims.pop().expect("a row is due")
@@ -193,12 +193,20 @@ pub async fn a_mixed_batch_is_answered_in_its_order<F: StoreFixture>() {
     insert_all(&fixture, ["a", "b", "c", "d", "e"].map(NewRow::new)).await;
     let store = fixture.store();
     let mut claims = claim(&store, 5).await.claims;
-    claims.sort_by(|one, other| one.event().id.cmp(&other.event().id));
-    let [a, b, c, d, e] = <[Claim; 5]>::try_from(claims).expect("five rows are due");
     fixture.expire_lease("d").await;
     super::sweep::sweep(&store, 10, DELAY).await;
 
-    let batch = vec![e.dead("refused for good"), sent(d), retry(b, DELAY), sent(a), c.release(DELAY, "")];
+    let mut take = |id: &str| {
+        let at = claims.iter().position(|claim| claim.event().id.as_str() == id).expect("the row is due");
+        claims.swap_remove(at)
+    };
+    let batch = vec![
+        take("e").dead("refused for good"),
+        sent(take("d")),
+        retry(take("b"), DELAY),
+        sent(take("a")),
+        take("c").release(DELAY, ""),
+    ];
     let answers = settle(&store, batch).await;
 
     let applied = Settled::Applied;

@@ -8,8 +8,8 @@ use consign_core::settle::{Settled, Swept};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::engine::{is_suspected, retry, sent};
 use super::request::{claim, ids, settle};
+use super::settlement::{is_suspected, retry, sent};
 use super::{NewRow, StoreFixture, insert_all, row};
 use crate::waiting::within;
 

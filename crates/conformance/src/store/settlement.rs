@@ -28,7 +28,7 @@ impl Draw for Longest {
 }
 
 /// The broker confirmed the claim's message.
-pub(crate) fn sent(claim: Claim) -> Settlement {
+pub fn sent(claim: Claim) -> Settlement {
     let tag = DeliveryTag(std::num::NonZeroU64::MIN);
     let channel = ChannelId { incarnation: 1, number: 1 };
     let proof = Proof::PublisherConfirm { channel, tag };
@@ -36,14 +36,14 @@ pub(crate) fn sent(claim: Claim) -> Settlement {
 }
 
 /// The message was unroutable and is tried again after `delay`.
-pub(crate) fn retry(claim: Claim, delay: Duration) -> Settlement {
+pub fn retry(claim: Claim, delay: Duration) -> Settlement {
     let jitter = delay.saturating_sub(RETRY_FLOOR);
     let policy = RetryPolicy { base: jitter, cap: jitter, ..RetryPolicy::default() };
     settled(claim, Outcome::Unroutable { code: 312, text: "NO_ROUTE".into() }, policy).0
 }
 
 /// True when the relay publishes the claim alone, as it does with a suspect.
-pub(crate) fn is_suspected(claim: Claim) -> bool {
+pub fn is_suspected(claim: Claim) -> bool {
     let refused = Outcome::Refused { reason: "the suite looks on".into(), retry_after: None };
     settled(claim, refused, RetryPolicy::default()).1 == Lane::Quarantine
 }

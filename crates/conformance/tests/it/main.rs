@@ -1,0 +1,5 @@
+//! The suites' own tools.
+
+mod proxy;
+mod suites;
+mod waiting;
