@@ -31,14 +31,13 @@ mod url;
 pub use checker::Environment;
 pub use consumer::ConsumerConfig;
 pub use destination::{
-    DestinationConfig, EmbeddedConfig, EmbeddedQueueConfig, ExchangeConfig, ExchangeKind, Overflow,
-    QueueConfig, QueueKind, RabbitMqConfig, TlsFiles,
+    DestinationConfig, EmbeddedConfig, ExchangeKind, Overflow, QueueConfig, QueueKind, RabbitMqConfig,
+    TlsFiles,
 };
 pub use problem::{ConfigError, Place, Problem};
 pub use relay::RelayConfig;
-pub use secret::Secret;
 pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
-pub use url::{ConnectionUrl, InvalidUrl};
+pub use url::ConnectionUrl;
 
 use checker::Checker;
 use overlay::Override;
@@ -70,6 +69,17 @@ pub struct Config {
     pub routes: RouteTable,
     /// The declared consumers.
     pub consumers: Vec<ConsumerConfig>,
+    /// What is created at start.
+    pub setup: SetupConfig,
+}
+
+/// `[setup]`: for examples, tests and first steps; a production database is migrated in a reviewed step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetupConfig {
+    /// Long-running commands create the database, the tables and the topology before they start.
+    pub on_start: bool,
+    /// Statements for the business tables, run before consign's own tables are created; must be repeatable.
+    pub sql_file: Option<PathBuf>,
 }
 
 impl ConfigArguments {
@@ -123,7 +133,7 @@ impl Config {
 
     /// The config, unless a part of it could not even be stood in for; every mistake is reported to the checker.
     fn check(checker: &mut Checker<'_>, raw: Raw) -> Option<Self> {
-        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer } = raw;
+        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer, setup } = raw;
         let store = store::store(checker, store);
         let outboxes = store::outboxes(checker, outbox);
         let inbox = store::inbox(checker, inbox);
@@ -134,7 +144,11 @@ impl Config {
         let routes = route::routes(checker, route, &names);
         let around = consumer::Surroundings { destinations: &destinations, names: &names, inbox: &inbox };
         let consumers = consumer::consumers(checker, consumer, &around);
-        Some(Self { store: store?, outboxes, inbox, relay, destinations, routes, consumers })
+        let setup = SetupConfig {
+            on_start: setup.on_start,
+            sql_file: checker.file("setup.sql_file", setup.sql_file),
+        };
+        Some(Self { store: store?, outboxes, inbox, relay, destinations, routes, consumers, setup })
     }
 }
 

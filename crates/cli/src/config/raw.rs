@@ -24,6 +24,15 @@ pub struct Raw {
     pub destination: BTreeMap<String, RawDestination>,
     pub route: Vec<RawRoute>,
     pub consumer: Vec<RawConsumer>,
+    pub setup: RawSetup,
+}
+
+/// `[setup]`
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawSetup {
+    pub on_start: bool,
+    pub sql_file: Option<String>,
 }
 
 /// `[store]`

@@ -14,7 +14,7 @@ fn every_mistake_of_a_pass_is_reported_with_its_place() {
          consign.toml:6: relay.window: wrong type: string \"wide\", expected a whole number from 0 up\n  \
          consign.toml:9: route[0].evnt_type: unknown key, did you mean \"event_type\"?\n  \
          consign.toml:11: colour: unknown key: known here are consumer, destination, inbox, outbox, relay, retry, \
-         route, store"
+         route, setup, store"
     );
 
     let values =
@@ -369,4 +369,20 @@ fn names_used_twice_are_refused() {
         ["consign.toml:31: consumer[1].name: \"points-award\" is used twice: give every entry its own"]
     );
     assert_eq!(mistakes(&outboxes).len(), 2, "{:#?}", mistakes(&outboxes));
+}
+
+#[test]
+fn a_damaged_config_is_read_or_refused_with_a_reason_and_never_ends_the_process() {
+    let mut refused = 0;
+    for start in 0..WHOLE.len() {
+        for end in [start + 1, start + 7, start + 60].map(|end| end.min(WHOLE.len())) {
+            let damaged = format!("{}{}", &WHOLE[..start], &WHOLE[end..]);
+
+            if let Err(error) = read(&damaged) {
+                assert!(!error.problems.is_empty() && error.problems.iter().all(|problem| !problem.text.is_empty()));
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > WHOLE.len(), "only {refused} damaged configs were refused");
 }

@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use super::super::raw::{
     RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawInbox, RawOutbox, RawQueue,
-    RawRelay, RawRetry, RawRoute, RawStatement, RawStore,
+    RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
 };
 use super::super::shape::defaults;
-use super::*;
 
 /// Keys of a section with their defaults, as the page shows them.
 type Keys = BTreeMap<String, String>;
@@ -36,10 +35,11 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("dead_letter", shown(defaults::<RawDeadLetter>())),
         ("bind.NAME", shown(defaults::<RawBinding>())),
         ("[[consumer.statement]]", shown(defaults::<RawStatement>())),
+        ("[setup]", shown(defaults::<RawSetup>())),
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 13, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 14, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.
