@@ -1,36 +1,105 @@
 //! The `consign` command.
+//!
+//! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
+//! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining.
 
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "the commands that read the whole config and use every output form join next"
-)]
+mod command;
 mod config;
 mod exit;
-#[expect(dead_code, reason = "the commands that print tables and JSON join next")]
 mod output;
+mod parts;
+mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
-use crate::config::ConfigArguments;
 use crate::exit::Exit;
 
-/// Reliable events from a business database through a broker into a consumer's database.
+/// Reliable messaging between a database and a broker: outbox, relay, inbox.
+///
+/// At-least-once delivery with at-most-once effects. SENT means that the broker took the message and proved it.
 #[derive(Debug, Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(flatten)]
-    config: ConfigArguments,
+#[command(
+    name = "consign",
+    version,
+    after_help = "Examples:\n  consign demo\n  consign migrate --config consign.toml --print\n  \
+                  consign run --config consign.toml\n  consign status --json\n\n\
+                  Exit codes: 0 fine, 1 failed, 2 usage or config, 3 findings.\n\
+                  Logs go to stderr; CONSIGN_LOG sets the level (error, warn, info, debug)."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the whole chain on embedded parts while its processes are killed; ends with a reconciliation.
+    Demo(command::demo::Arguments),
+    /// Run relay and consumers in one process.
+    Run(command::run::Arguments),
+    /// Run the relay alone.
+    Relay(command::run::Arguments),
+    /// Run the consumers alone.
+    Consume(command::run::Arguments),
+    /// Create the tables, or add what is missing to them.
+    Migrate(command::migrate::Arguments),
+    /// Counts per state, the oldest pending age, fenced settles, conflicts.
+    Status(command::status::Arguments),
+    /// Check config, schema, isolation, clock, time zone and broker durability; each finding with its fix.
+    Doctor(command::doctor::Arguments),
+    /// Compare the broker with the config, or create what the config says.
+    Topology(command::topology::Arguments),
+    /// Measure throughput on the configured parts.
+    Bench(command::bench::Arguments),
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().config.load() {
-        Ok(_) => Exit::Fine.into(),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => {
-            eprintln!("error: {error}");
-            Exit::of_error(&error.into()).into()
+            // Help and version are no errors; everything else is a usage error.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    start_log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return Exit::Failed.into();
+        }
+    };
+    match runtime.block_on(dispatch(cli.command)) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Exit::of_error(&error).into()
         }
     }
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<Exit> {
+    use command::run::Role;
+    match command {
+        Command::Demo(arguments) => command::demo::run(arguments).await,
+        Command::Run(arguments) => command::run::run(arguments, Role::Both).await,
+        Command::Relay(arguments) => command::run::run(arguments, Role::Relay).await,
+        Command::Consume(arguments) => command::run::run(arguments, Role::Consumers).await,
+        Command::Migrate(arguments) => command::migrate::run(arguments).await,
+        Command::Status(arguments) => command::status::run(arguments).await,
+        Command::Doctor(arguments) => command::doctor::run(arguments).await,
+        Command::Topology(arguments) => command::topology::run(arguments).await,
+        Command::Bench(arguments) => command::bench::run(arguments).await,
+    }
+}
+
+/// Logs go to stderr. The database driver's own logs hold statements and stay off unless asked for by name.
+fn start_log() {
+    let filter = std::env::var("CONSIGN_LOG").unwrap_or_else(|_| "info,sqlx=off".into());
+    let filter = tracing_subscriber::EnvFilter::new(filter);
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -1,11 +1,14 @@
 //! Reliable messaging for applications: what a service imports, and the runtime that drives the engines.
 //!
+//! - [`outbox`]: appending events. [`adapters`]: the kinds of destination and source a config can name.
 //! - [`relay`]: claims outbox rows, publishes them, settles them. [`consumer`]: runs deliveries through the inbox.
 //! - [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
 
+pub mod adapters;
 pub mod clock;
 pub mod consumer;
 pub mod draw;
 pub mod failpoint;
+pub mod outbox;
 pub mod relay;
 pub mod shutdown;

@@ -230,6 +230,11 @@ impl DeclaredConsumer {
         &self.key
     }
 
+    /// What it reads from a message.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
     /// What it compares.
     pub fn comparison(&self) -> &DeclaredComparison {
         &self.comparison

@@ -23,11 +23,10 @@ pub struct LeaseToken([u8; 16]);
 impl LeaseToken {
     /// The token as stored: 32 lower-case hexadecimal digits.
     pub fn to_hex(&self) -> String {
-        use fmt::Write;
-        self.0.iter().fold(String::with_capacity(32), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        const DIGITS: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        halves.map(|half| DIGITS[usize::from(half)]).collect()
     }
 }
 

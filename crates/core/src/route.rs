@@ -96,6 +96,11 @@ impl RouteTable {
         &self.names
     }
 
+    /// True without any rule: nothing of an outbox has anywhere to go.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// Finds the event's route.
     ///
     /// # Errors

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use consign_core::value::ValueType;
+
 /// The longest part of a name, in characters: MySQL's limit.
 const PART_MAX: usize = 64;
 
@@ -114,6 +116,28 @@ pub struct OutboxMapping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkerMapping {
     names: Names,
+}
+
+/// A column that consumers compare by, as the config types it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComparisonColumn {
+    /// Its name.
+    pub name: Identifier,
+    /// The values it holds.
+    pub kind: ValueType,
+}
+
+impl ComparisonColumn {
+    /// The word for its type in `add_comparison_column.sql`.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self.kind {
+            ValueType::Integer => "integer",
+            ValueType::Decimal => "decimal",
+            ValueType::String => "string",
+            ValueType::Boolean => "boolean",
+            ValueType::Json => "json",
+        }
+    }
 }
 
 /// The columns every outbox table has.

@@ -1,0 +1,9 @@
+//! One file per command.
+
+pub mod bench;
+pub mod demo;
+pub mod doctor;
+pub mod migrate;
+pub mod run;
+pub mod status;
+pub mod topology;

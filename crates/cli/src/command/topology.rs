@@ -1,0 +1,92 @@
+//! `consign topology check|apply`: the broker compared with the config, or made to fit it.
+
+use anyhow::Context;
+use consign_core::finding::{Finding, Severity};
+
+use crate::command::doctor;
+use crate::config::{Config, ConfigArguments, DestinationConfig};
+use crate::exit::Exit;
+use crate::parts;
+
+/// What `consign topology` is asked to do.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  consign topology check --config consign.toml\n  consign topology apply --config consign.toml\n  \
+                        consign topology check --json\n\nExit 3 when check finds errors.")]
+pub struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Compare; change nothing.
+    Check {
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Create the exchanges, queues and bindings of the config; existing ones that differ are errors.
+    Apply,
+}
+
+/// Checks or applies.
+pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let config = arguments.config.load()?;
+    match arguments.action {
+        Action::Check { json } => {
+            let findings = check(&config).await?;
+            doctor::print(&findings, json)?;
+            let errors = findings.iter().any(|finding| finding.severity == Severity::Error);
+            Ok(if errors { Exit::Findings } else { Exit::Fine })
+        }
+        Action::Apply => {
+            apply(&config).await?;
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+/// What differs between every destination and the config.
+pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for (name, destination) in &config.destinations {
+        match destination {
+            DestinationConfig::RabbitMq(broker) => {
+                let connect = parts::connect_options(&broker.url, &broker.tls)?;
+                findings.extend(parts::topology(broker).check(&connect).await);
+            }
+            DestinationConfig::Embedded(file) => {
+                let queue = parts::open_file(file).await?;
+                let counts = queue.counts().await?;
+                let text = format!("{} queues in {}", counts.len(), file.path.display());
+                findings.push(Finding::fine("embedded-queues", name.as_str(), text));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Makes every destination fit the config.
+pub async fn apply(config: &Config) -> anyhow::Result<()> {
+    for (name, destination) in &config.destinations {
+        match destination {
+            DestinationConfig::RabbitMq(broker) => {
+                let connect = parts::connect_options(&broker.url, &broker.tls)?;
+                let topology = parts::topology(broker);
+                topology.apply(&connect).await.with_context(|| format!("destination {name}"))?;
+                eprintln!(
+                    "topology: {name}: {} exchanges and {} queues are as configured",
+                    topology.exchanges.len(),
+                    topology.queues.len()
+                );
+            }
+            DestinationConfig::Embedded(file) => {
+                parts::open_file(file).await?;
+                eprintln!("topology: {name}: {} queues are as configured", file.queues.len());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The parts a config names: destinations and sources, and the store. Nothing here decides anything.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use consign::adapters::{AnyDestination, AnySource};
+use consign::clock::ProcessClock;
+use consign_broker::embedded;
+use consign_broker::rabbitmq::{self, ConnectOptions, RabbitMqDestination, RabbitMqSource, TlsOptions};
+use consign_core::route::DestinationName;
+
+use crate::config::{Config, ConnectionUrl, ConsumerConfig, DestinationConfig, EmbeddedConfig, RabbitMqConfig, TlsFiles};
+
+mod store;
+mod topology;
+
+pub use store::{Store, open_store};
+pub use topology::{embedded_topology, topology};
+
+/// How long an embedded message stays leased to a consumer that says nothing.
+const EMBEDDED_LEASE: Duration = Duration::from_secs(10);
+
+/// Every destination of the config, connected or connecting.
+pub struct Broker {
+    destinations: BTreeMap<DestinationName, Arc<AnyDestination>>,
+    files: BTreeMap<DestinationName, embedded::Queue>,
+}
+
+impl Broker {
+    /// Opens queue files and starts connecting to brokers; a broker that is away is no failure.
+    pub async fn open(config: &Config, clock: ProcessClock) -> anyhow::Result<Self> {
+        let mut destinations = BTreeMap::new();
+        let mut files = BTreeMap::new();
+        for (name, destination) in &config.destinations {
+            let destination = match destination {
+                DestinationConfig::RabbitMq(broker) => {
+                    AnyDestination::RabbitMq(rabbitmq_destination(name, broker, clock)?)
+                }
+                DestinationConfig::Embedded(file) => {
+                    let queue = open_file(file).await?;
+                    let destination = queue.destination(clock.origin(), source_name(name));
+                    files.insert(name.clone(), queue);
+                    AnyDestination::Embedded(destination)
+                }
+            };
+            destinations.insert(name.clone(), Arc::new(destination));
+        }
+        Ok(Self { destinations, files })
+    }
+
+    /// The destinations by name.
+    pub const fn destinations(&self) -> &BTreeMap<DestinationName, Arc<AnyDestination>> {
+        &self.destinations
+    }
+
+    /// The queue a consumer reads.
+    pub fn source(&self, config: &Config, consumer: &ConsumerConfig) -> anyhow::Result<AnySource> {
+        let place = format!("consumer {:?}", consumer.consumer.name());
+        match config.destinations.get(&consumer.source) {
+            Some(DestinationConfig::RabbitMq(broker)) => {
+                let prefetch = NonZeroU16::new(consumer.prefetch)
+                    .with_context(|| format!("{place} has prefetch 0: set it to at least 1"))?;
+                let connect = connect_options(&broker.url, &broker.tls)?;
+                let options = rabbitmq::SourceOptions { connect, queue: consumer.queue.clone(), prefetch };
+                Ok(AnySource::RabbitMq(Box::new(RabbitMqSource::new(options))))
+            }
+            Some(DestinationConfig::Embedded(_)) => {
+                let queue = self.files.get(&consumer.source).context("every queue file is open")?;
+                let options = embedded::SourceOptions {
+                    queue: consumer.queue.clone(),
+                    prefetch: consumer.prefetch,
+                    lease: EMBEDDED_LEASE,
+                };
+                Ok(AnySource::Embedded(Box::new(queue.source(options))))
+            }
+            None => anyhow::bail!("{place} reads from unknown destination {:?}", consumer.source),
+        }
+    }
+}
+
+fn source_name(name: &DestinationName) -> String {
+    format!("consign/{name}")
+}
+
+/// Opens a queue file with its declared queues.
+pub async fn open_file(config: &EmbeddedConfig) -> anyhow::Result<embedded::Queue> {
+    let queue = embedded::Queue::open(&config.path)
+        .await
+        .with_context(|| format!("cannot open the queue file {}", config.path.display()))?;
+    for declared in &config.queues {
+        let topics: Vec<&str> = declared.bindings.iter().map(String::as_str).collect();
+        queue.declare(&declared.name, &topics).await?;
+    }
+    Ok(queue)
+}
+
+fn rabbitmq_destination(
+    name: &DestinationName,
+    config: &RabbitMqConfig,
+    clock: ProcessClock,
+) -> anyhow::Result<RabbitMqDestination> {
+    let connect = connect_options(&config.url, &config.tls)?;
+    let exchange = config.exchange.as_ref().map_or(String::new(), |exchange| exchange.name.clone());
+    let mut options = rabbitmq::DestinationOptions::new(connect, exchange);
+    options.channels = u8::try_from(config.channels).unwrap_or(u8::MAX);
+    options.source = source_name(name).into();
+    options.body_bytes_max = config.message_bytes_max;
+    Ok(RabbitMqDestination::new(options, clock.origin()))
+}
+
+/// The client's options for a broker url.
+pub fn connect_options(url: &ConnectionUrl, tls: &TlsFiles) -> anyhow::Result<ConnectOptions> {
+    let encrypted = url.scheme == "amqps";
+    let mut options = ConnectOptions {
+        host: url.host.clone(),
+        port: url.port.unwrap_or(if encrypted { 5671 } else { 5672 }),
+        user: url.user.clone().unwrap_or_else(|| "guest".into()),
+        password: url.password.as_ref().map_or("guest".into(), |secret| secret.expose().into()),
+        virtual_host: url.path.clone().unwrap_or_else(|| "/".into()),
+        ..ConnectOptions::default()
+    };
+    if encrypted {
+        options.tls = Some(TlsOptions {
+            ca_file: tls.ca.clone(),
+            client_cert: tls.client_cert.clone(),
+            client_key: tls.client_key.clone(),
+            server_name: None,
+        });
+    }
+    for (key, value) in &url.query {
+        let seconds = || -> anyhow::Result<Duration> {
+            let seconds: u64 =
+                value.parse().with_context(|| format!("{key} in the broker's url is not a number of seconds"))?;
+            Ok(Duration::from_secs(seconds))
+        };
+        match key.as_str() {
+            "heartbeat" => options.heartbeat = seconds()?,
+            "connection_timeout" => options.connection_timeout = seconds()?,
+            other => anyhow::bail!("unknown key {other:?} in the broker's url: use heartbeat or connection_timeout"),
+        }
+    }
+    Ok(options)
+}

@@ -1,0 +1,93 @@
+//! The adapters a config can choose between: closed sets, dispatched without boxing.
+
+use std::time::Duration;
+
+use consign_broker::embedded::{EmbeddedDestination, EmbeddedReceipt, EmbeddedSource};
+use consign_broker::rabbitmq::{RabbitMqDestination, RabbitMqReceipt, RabbitMqSource};
+use consign_core::delivery::{AckPermit, Delivery, Receipt, ReceiptLost};
+use consign_core::lease::Publish;
+use consign_core::outcome::Outcome;
+use consign_core::ports::{Destination, Lane, Readiness, Source};
+
+/// A destination of any kind.
+#[derive(Debug)]
+pub enum AnyDestination {
+    /// An exchange of a RabbitMQ broker.
+    RabbitMq(RabbitMqDestination),
+    /// Queues in a SQLite file.
+    Embedded(EmbeddedDestination),
+}
+
+impl Destination for AnyDestination {
+    async fn publish(&self, lane: Lane, publish: Publish) -> Outcome {
+        match self {
+            Self::RabbitMq(destination) => destination.publish(lane, publish).await,
+            Self::Embedded(destination) => destination.publish(lane, publish).await,
+        }
+    }
+
+    async fn readiness_after(&self, known: &Readiness) -> Readiness {
+        match self {
+            Self::RabbitMq(destination) => destination.readiness_after(known).await,
+            Self::Embedded(destination) => destination.readiness_after(known).await,
+        }
+    }
+}
+
+/// A source of any kind.
+#[derive(Debug)]
+pub enum AnySource {
+    /// A queue of a RabbitMQ broker.
+    RabbitMq(Box<RabbitMqSource>),
+    /// A queue in a SQLite file.
+    Embedded(Box<EmbeddedSource>),
+}
+
+/// A receipt of any kind.
+#[derive(Debug)]
+pub enum AnyReceipt {
+    /// A delivery tag on its channel.
+    RabbitMq(RabbitMqReceipt),
+    /// A leased message row.
+    Embedded(EmbeddedReceipt),
+}
+
+impl Source for AnySource {
+    type Receipt = AnyReceipt;
+
+    async fn next(&mut self) -> Option<Delivery<AnyReceipt>> {
+        match self {
+            Self::RabbitMq(source) => {
+                let Delivery { message, receipt } = source.next().await?;
+                Some(Delivery { message, receipt: AnyReceipt::RabbitMq(receipt) })
+            }
+            Self::Embedded(source) => {
+                let Delivery { message, receipt } = source.next().await?;
+                Some(Delivery { message, receipt: AnyReceipt::Embedded(receipt) })
+            }
+        }
+    }
+
+    async fn stop(&mut self) {
+        match self {
+            Self::RabbitMq(source) => source.stop().await,
+            Self::Embedded(source) => source.stop().await,
+        }
+    }
+}
+
+impl Receipt for AnyReceipt {
+    async fn ack(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        match self {
+            Self::RabbitMq(receipt) => receipt.ack(permit).await,
+            Self::Embedded(receipt) => receipt.ack(permit).await,
+        }
+    }
+
+    async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
+        match self {
+            Self::RabbitMq(receipt) => receipt.retry(delay).await,
+            Self::Embedded(receipt) => receipt.retry(delay).await,
+        }
+    }
+}
