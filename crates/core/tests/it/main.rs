@@ -7,3 +7,4 @@ mod lease;
 mod relay;
 mod retry;
 mod route;
+mod walk;
