@@ -379,7 +379,10 @@ fn a_damaged_config_is_read_or_refused_with_a_reason_and_never_ends_the_process(
             let damaged = format!("{}{}", &WHOLE[..start], &WHOLE[end..]);
 
             if let Err(error) = read(&damaged) {
-                assert!(!error.problems.is_empty() && error.problems.iter().all(|problem| !problem.text.is_empty()));
+                assert!(
+                    !error.problems.is_empty()
+                        && error.problems.iter().all(|problem| !problem.text.is_empty())
+                );
                 refused += 1;
             }
         }
