@@ -7,11 +7,11 @@ use std::time::Duration;
 use consign_core::declared::{DeclaredChange, DeclaredConsumer};
 use consign_core::delivery::{Delivery, Message, Receipt};
 use consign_core::event::{Aggregate, Event, EventId};
-use consign_core::inbox::{Failed, Handler, Inbox, ProcessError, Processed};
+use consign_core::inbox::{Committed, Failed, Handler, Inbox, ProcessError, Processed};
 use consign_core::lease::Publish;
 use consign_core::operation::Operation;
 use consign_core::outcome::Outcome;
-use consign_core::ports::{Destination, InboxStore, InboxTransaction, Lane, Source, StoreError};
+use consign_core::ports::{Destination, InboxStore, InboxTransaction, Lane, Source};
 use consign_core::route::Route;
 use consign_core::time::Draw;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -114,6 +114,7 @@ where
             dead_letters: self.dead_letters,
             settings: self.settings.clone(),
             clock: self.clock,
+            shutdown: shutdown.clone(),
             attempts: Mutex::new(Attempts::default()),
         });
         let mut totals = ConsumerTotals::default();
@@ -166,6 +167,7 @@ struct Worker<S, C, D> {
     dead_letters: Arc<DeadLetters<D>>,
     settings: ConsumerSettings,
     clock: ProcessClock,
+    shutdown: Shutdown,
     attempts: Mutex<Attempts>,
 }
 
@@ -183,25 +185,62 @@ where
             Ok(read) => read,
             Err(reason) => return self.bury(Failed::refused(delivery, reason), None).await,
         };
-        match self.inbox.process(delivery, &operation, &handler).await {
-            Ok(committed) => {
-                failpoint::pass("consume.after_commit");
-                let processed = committed.processed;
-                self.attempts().forget(&operation.key);
-                tracing::debug!(consumer = self.consumer.name(), key = operation.key, ?processed, "processed");
-                if processed == Processed::Conflict {
-                    tracing::error!(
-                        consumer = self.consumer.name(),
-                        key = operation.key,
-                        "same business key, other content: conflict recorded, nothing changed"
-                    );
-                }
-                match committed.ack().await {
-                    Ok(processed) => End::Processed(processed),
-                    Err(_) => End::ReceiptLost,
-                }
+        let failed = match self.persist(delivery, &operation, &handler).await {
+            Ok(committed) => return self.acknowledge(committed, &operation).await,
+            Err(failed) => failed,
+        };
+        self.failed(failed, &operation).await
+    }
+
+    /// Processes the delivery, again and again while the store is away or contended: it stays in hand, so that the
+    /// broker counts nothing. A drain ends the wait.
+    async fn persist<R: Receipt>(
+        &self,
+        mut delivery: Delivery<R>,
+        operation: &Operation,
+        handler: &C::Handler,
+    ) -> Result<Committed<R>, Failed<R>> {
+        let mut shutdown = self.shutdown.clone();
+        let mut tries = 0;
+        loop {
+            let failed = match self.inbox.process(delivery, operation, handler).await {
+                Ok(committed) => return Ok(committed),
+                Err(failed) => failed,
+            };
+            let (ProcessError::Store(error) | ProcessError::CommitUnknown(error)) = &failed.error else {
+                return Err(failed);
+            };
+            tries += 1;
+            tracing::warn!(
+                consumer = self.consumer.name(),
+                key = operation.key,
+                tries,
+                %error,
+                "store failed, the delivery stays in hand"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(self.pause(tries)) => {}
+                () = shutdown.requested() => return Err(failed),
             }
-            Err(failed) => self.failed(failed, &operation).await,
+            delivery = failed.again();
+        }
+    }
+
+    async fn acknowledge<R: Receipt>(&self, committed: Committed<R>, operation: &Operation) -> End {
+        failpoint::pass("consume.after_commit");
+        let processed = committed.processed;
+        self.attempts().forget(&operation.key);
+        tracing::debug!(consumer = self.consumer.name(), key = operation.key, ?processed, "processed");
+        if processed == Processed::Conflict {
+            tracing::error!(
+                consumer = self.consumer.name(),
+                key = operation.key,
+                "same business key, other content: conflict recorded, nothing changed"
+            );
+        }
+        match committed.ack().await {
+            Ok(processed) => End::Processed(processed),
+            Err(_) => End::ReceiptLost,
         }
     }
 
@@ -217,27 +256,22 @@ where
                 tracing::warn!(consumer, key = operation.key, attempt, reason, "delivery refused, it will come again");
                 self.hand_back(failed, attempt).await
             }
-            // The delivery is not at fault: it comes again and counts nothing.
-            ProcessError::Store(error) | ProcessError::CommitUnknown(error) => {
-                let loud = matches!(error, StoreError::Schema(_) | StoreError::Mismatch(_));
-                if loud {
-                    tracing::error!(consumer, key = operation.key, %error, "store failed");
-                } else {
-                    tracing::warn!(consumer, key = operation.key, %error, "store failed, delivery comes again");
-                }
-                self.hand_back(failed, 1).await
-            }
+            // The delivery is not at fault and a drain ended the wait: it comes again and counts nothing.
+            ProcessError::Store(_) | ProcessError::CommitUnknown(_) => self.hand_back(failed, 1).await,
         }
     }
 
     async fn hand_back<R: Receipt>(&self, failed: Failed<R>, attempt: u32) -> End {
-        const DELAY_MAX: Duration = Duration::from_mins(1);
-        let ceiling = self.settings.retry_delay.saturating_mul(1 << attempt.saturating_sub(1).min(6));
-        let delay = ceiling.min(DELAY_MAX).mul_f64(0.5 + SystemDraw.fraction() / 2.0);
-        match failed.retry(delay).await {
+        match failed.retry(self.pause(attempt)).await {
             Ok(()) => End::Retried,
             Err(_) => End::ReceiptLost,
         }
+    }
+
+    fn pause(&self, attempt: u32) -> Duration {
+        const PAUSE_MAX: Duration = Duration::from_mins(1);
+        let ceiling = self.settings.retry_delay.saturating_mul(1 << attempt.saturating_sub(1).min(6));
+        ceiling.min(PAUSE_MAX).mul_f64(0.5 + SystemDraw.fraction() / 2.0)
     }
 
     /// Puts a delivery aside and acknowledges it only after that is durable.

@@ -132,6 +132,14 @@ impl<R: Receipt> Failed<R> {
         Self { error: ProcessError::Handler(reason.into()), message, receipt }
     }
 
+    /// The delivery as it was, to be processed again without bothering the broker: what a store that is away calls
+    /// for, since brokers count what is handed back and drop what is handed back too often (quorum queues,
+    /// `x-delivery-limit`).
+    pub fn again(self) -> Delivery<R> {
+        let Self { message, receipt, .. } = self;
+        Delivery { message, receipt }
+    }
+
     /// Hands it back, to come again after about `delay`.
     pub async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
         self.receipt.retry(delay).await

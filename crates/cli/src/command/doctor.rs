@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::command::topology;
 use crate::config::{Config, ConfigArguments};
 use crate::exit::Exit;
-use crate::output::{self, Table};
+use crate::output;
 use crate::parts;
 
 /// What `consign doctor` is asked to do.
@@ -68,15 +68,18 @@ pub fn print(findings: &[Finding], json: bool) -> anyhow::Result<()> {
                                     "warnings": count(findings, Severity::Warning) }))?;
         return Ok(());
     }
-    let mut table = Table::new(["", "subject", "finding", "code"]);
     for finding in &sorted {
-        let text = match finding.fix.as_str() {
-            "" => finding.text.clone(),
-            fix => format!("{}; fix: {fix}", finding.text),
-        };
-        table.row([word(finding.severity), &finding.subject, &text, finding.code]);
+        output::print(format!(
+            "{:<8}{}: {} [{}]\n",
+            word(finding.severity),
+            output::printable(&finding.subject),
+            output::printable(&finding.text),
+            finding.code
+        ))?;
+        if !finding.fix.is_empty() {
+            output::print(format!("        fix: {}\n", output::printable(&finding.fix)))?;
+        }
     }
-    output::print(&table)?;
     output::print(format!(
         "{} errors, {} warnings\n",
         count(findings, Severity::Error),

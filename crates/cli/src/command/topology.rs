@@ -55,7 +55,8 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
         match destination {
             DestinationConfig::RabbitMq(broker) => {
                 let connect = parts::connect_options(&broker.url, &broker.tls)?;
-                findings.extend(parts::topology(broker).check(&connect).await);
+                let found = parts::topology(broker).check(&connect).await;
+                findings.extend(found.into_iter().map(|finding| for_consumers(config, finding)));
             }
             DestinationConfig::Embedded(file) => {
                 let queue = parts::open_file(file).await?;
@@ -66,6 +67,15 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// A delivery limit loses messages of queues that are consumed; for a queue that only people read it is a remark.
+fn for_consumers(config: &Config, finding: Finding) -> Finding {
+    let consumed = |queue: &str| finding.subject.contains(&format!("{queue:?}"));
+    if finding.code == "delivery-limit-loses" && !config.consumers.iter().any(|consumer| consumed(&consumer.queue)) {
+        return Finding { severity: Severity::Warning, ..finding };
+    }
+    finding
 }
 
 /// Makes every destination fit the config.
