@@ -34,6 +34,17 @@ pub struct RabbitMqSource {
     backoff: Backoff,
     /// The last trouble that was logged, so that an absent queue is one line.
     said: String,
+    /// The broker has said that the queue is no stream.
+    no_stream: bool,
+}
+
+/// What the broker says about the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueueType {
+    Stream,
+    Other,
+    /// The question was lost with its connection.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -46,6 +57,13 @@ enum State {
     Open {
         consumer: Consumer,
         since: Instant,
+    },
+    /// A delivery looks like one of a stream: the broker is asked before it is handed out.
+    Probing {
+        probe: JoinHandle<QueueType>,
+        consumer: Consumer,
+        since: Instant,
+        held: Box<consign_amqp::Delivery>,
     },
     /// The consumer is kept: its channel must live on for the receipts.
     Stopped(Option<Consumer>),
@@ -63,6 +81,7 @@ impl RabbitMqSource {
             state: State::Closed { until: Instant::now() },
             backoff: Backoff::new(),
             said: String::new(),
+            no_stream: false,
         }
     }
 
@@ -79,11 +98,43 @@ impl RabbitMqSource {
         }))
     }
 
+    fn start_probing(&mut self, held: consign_amqp::Delivery) -> State {
+        let probe = tokio::spawn(probe(self.connections.clone(), self.options.queue.clone()));
+        match self.take_state() {
+            State::Open { consumer, since } => {
+                State::Probing { probe, consumer, since, held: Box::new(held) }
+            }
+            other => other,
+        }
+    }
+
+    /// The held delivery, unless it must not be processed.
+    fn probed(&mut self, queue_type: QueueType) -> Option<Delivery<RabbitMqReceipt>> {
+        let State::Probing { consumer, since, held, .. } = self.take_state() else { return None };
+        self.state = match queue_type {
+            QueueType::Other => {
+                self.no_stream = true;
+                self.state = State::Open { consumer, since };
+                return Some(self.delivery(*held));
+            }
+            QueueType::Stream => self.trouble(
+                "the queue is a stream, which keeps no position for AMQP consumers: bind a quorum queue to the same \
+                 exchange and consume from it",
+            ),
+            QueueType::Unknown => self.trouble("asking for the queue's type failed"),
+        };
+        None
+    }
+
+    /// Takes the state out.
+    fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Closed { until: Instant::now() })
+    }
+
     fn opened(&mut self, opened: Result<Consumer, ChannelError>) -> State {
         match opened {
             Ok(consumer) => {
                 tracing::info!(queue = %self.options.queue, channel = %consumer.id(), "consuming");
-                self.said.clear();
                 State::Open { consumer, since: Instant::now() }
             }
             Err(error) => self.trouble(&error.to_string()),
@@ -117,9 +168,21 @@ impl RabbitMqSource {
     }
 }
 
-/// Deliveries of streams carry their offset; no other queue type sets this header.
-fn from_stream(delivery: &consign_amqp::Delivery) -> bool {
+/// Streams put their offset into this header; a message moved from a stream into a queue may keep it.
+fn looks_like_a_stream(delivery: &consign_amqp::Delivery) -> bool {
     delivery.properties.as_ref().is_ok_and(|properties| properties.headers.get("x-stream-offset").is_some())
+}
+
+/// Asks the broker on a channel of its own: every other queue type refuses this argument with a soft error.
+async fn probe(mut connections: Opening, queue: String) -> QueueType {
+    let Some(connection) = connections.next().await else { return QueueType::Unknown };
+    let mut options = ConsumeOptions::new(NonZeroU16::MIN);
+    options.arguments.insert("x-stream-offset", "next");
+    match connection.open_consumer(&queue, options).await {
+        Ok(_) => QueueType::Stream,
+        Err(ChannelError::Closed { code: 406, text }) if text.contains("x-stream-offset") => QueueType::Other,
+        Err(_) => QueueType::Unknown,
+    }
 }
 
 impl Source for RabbitMqSource {
@@ -140,16 +203,25 @@ impl Source for RabbitMqSource {
                 State::Open { consumer, since } => {
                     let since = *since;
                     match consumer.next().await {
-                        Some(delivery) if from_stream(&delivery) => self.trouble(
-                            "the queue is a stream, which keeps no position for AMQP consumers: bind a quorum queue \
-                             to the same exchange and consume from it",
-                        ),
-                        Some(delivery) => return Some(self.delivery(delivery)),
+                        Some(held) if !self.no_stream && looks_like_a_stream(&held) => {
+                            self.start_probing(held)
+                        }
+                        Some(delivery) => {
+                            self.said.clear();
+                            return Some(self.delivery(delivery));
+                        }
                         None => {
                             let end = consumer.ended();
                             self.ended(end.as_ref(), since)
                         }
                     }
+                }
+                State::Probing { probe, .. } => {
+                    let queue_type = probe.await.unwrap_or(QueueType::Unknown);
+                    if let Some(delivery) = self.probed(queue_type) {
+                        return Some(delivery);
+                    }
+                    continue;
                 }
             };
         }
@@ -157,11 +229,11 @@ impl Source for RabbitMqSource {
 
     async fn stop(&mut self) {
         let consumer = match std::mem::replace(&mut self.state, State::Stopped(None)) {
-            State::Open { mut consumer, .. } => {
-                // A failure means that the channel is gone, and with it all deliveries.
-                if let Err(error) = consumer.cancel().await {
-                    tracing::debug!(queue = %self.options.queue, %error, "cancelling the consumer");
-                }
+            State::Open { consumer, .. } => Some(consumer),
+            State::Probing { probe, consumer, held, .. } => {
+                probe.abort();
+                // Nobody has seen it; a lost channel gives it back as well.
+                let _ = held.handle.nack(true);
                 Some(consumer)
             }
             State::Opening(opening) => {
@@ -172,13 +244,21 @@ impl Source for RabbitMqSource {
             State::Stopped(consumer) => consumer,
         };
         self.state = State::Stopped(consumer);
+        if let State::Stopped(Some(consumer)) = &mut self.state
+            && let Err(error) = consumer.cancel().await
+        {
+            // The channel is gone, and with it all deliveries.
+            tracing::debug!(queue = %self.options.queue, %error, "cancelling the consumer");
+        }
     }
 }
 
 impl Drop for RabbitMqSource {
     fn drop(&mut self) {
-        if let State::Opening(opening) = &self.state {
-            opening.abort();
+        match &self.state {
+            State::Opening(opening) => opening.abort(),
+            State::Probing { probe, .. } => probe.abort(),
+            State::Closed { .. } | State::Open { .. } | State::Stopped(_) => {}
         }
     }
 }

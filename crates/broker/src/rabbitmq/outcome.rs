@@ -12,15 +12,17 @@ pub(super) enum Company {
     Others,
 }
 
-/// The outcome of a publish on `channel`. `ended` is why the channel ended, when it has; `alone` says whether the
-/// publisher shares neither channel nor connection with others.
+/// The outcome of a publish on `channel`. `ended` is why the channel ended, when it has; `beside` says whether other
+/// publisher channels share its connection. The counts in a verdict are those of the channel itself.
 pub(super) fn outcome(
     verdict: Verdict,
     channel: ChannelId,
     ended: Option<ChannelError>,
-    alone: bool,
+    beside: Company,
 ) -> Outcome {
-    let company = |in_flight: usize| if alone && in_flight == 1 { Company::Alone } else { Company::Others };
+    let on_channel = |in_flight: usize| if in_flight == 1 { Company::Alone } else { Company::Others };
+    let on_connection =
+        |in_flight| if beside == Company::Alone { on_channel(in_flight) } else { Company::Others };
     match verdict {
         Verdict::Acked { tag } => Outcome::Confirmed(Proof::PublisherConfirm {
             channel: CoreChannelId { incarnation: channel.incarnation, number: channel.number },
@@ -31,10 +33,10 @@ pub(super) fn outcome(
         Verdict::NotSent { reason: NotSent::Invalid(reason) } => Outcome::Rejected { reason },
         Verdict::NotSent { reason: NotSent::Unavailable(reason) } => refused(reason),
         Verdict::TimedOut { .. } => Outcome::Unknown(Doubt::ConfirmTimedOut),
-        Verdict::ChannelClosed { code, text, in_flight } => closed(code, text, company(in_flight)),
+        Verdict::ChannelClosed { code, text, in_flight } => closed(code, text, on_channel(in_flight)),
         Verdict::ConnectionLost { reason, in_flight } => match ended {
             Some(ChannelError::ConnectionLost(end)) if blames_a_message(&end) => {
-                closed(end.code, end.text, company(in_flight))
+                closed(end.code, end.text, on_connection(in_flight))
             }
             _ => Outcome::Unknown(Doubt::ConnectionLost(reason)),
         },
@@ -82,7 +84,7 @@ mod tests {
     const CHANNEL: ChannelId = ChannelId { incarnation: 7, number: 3 };
 
     fn alone(verdict: Verdict) -> Outcome {
-        outcome(verdict, CHANNEL, None, true)
+        outcome(verdict, CHANNEL, None, Company::Alone)
     }
 
     fn channel_closed(code: u16, text: &str, in_flight: usize) -> Verdict {
@@ -127,6 +129,13 @@ mod tests {
     }
 
     #[test]
+    fn a_lone_message_on_its_channel_is_judged_whoever_shares_the_connection() {
+        let lone = outcome(channel_closed(404, "NOT_FOUND", 1), CHANNEL, None, Company::Others);
+
+        assert!(matches!(lone, Outcome::Unroutable { code: 404, .. }), "{lone:?}");
+    }
+
+    #[test]
     fn a_channel_closed_over_a_lone_message_is_judged_by_its_code() {
         assert!(matches!(alone(channel_closed(404, "NOT_FOUND", 1)), Outcome::Unroutable { code: 404, .. }));
         assert!(matches!(alone(channel_closed(403, "ACCESS_REFUSED", 1)), Outcome::Refused { .. }));
@@ -150,20 +159,20 @@ mod tests {
         assert!(matches!(outcome, Outcome::Refused { .. }), "{outcome:?}");
     }
 
-    fn connection_lost(code: u16, by: ClosedBy, in_flight: usize, alone: bool) -> Outcome {
+    fn connection_lost(code: u16, by: ClosedBy, in_flight: usize, beside: Company) -> Outcome {
         let end = CloseReason { code, text: "X".into(), by };
         let verdict = Verdict::ConnectionLost { reason: end.to_string(), in_flight };
-        outcome(verdict, CHANNEL, Some(ChannelError::ConnectionLost(end)), alone)
+        outcome(verdict, CHANNEL, Some(ChannelError::ConnectionLost(end)), beside)
     }
 
     #[test]
     fn a_hard_error_over_a_message_makes_suspects_and_any_other_end_of_the_connection_does_not() {
-        let suspects = connection_lost(501, ClosedBy::Server, 5, true);
-        let shared = connection_lost(501, ClosedBy::Server, 1, false);
-        let guilty = connection_lost(501, ClosedBy::Server, 1, true);
-        let forced = connection_lost(320, ClosedBy::Server, 1, true);
-        let network = connection_lost(0, ClosedBy::Network, 1, true);
-        let own = connection_lost(501, ClosedBy::Client, 1, true);
+        let suspects = connection_lost(501, ClosedBy::Server, 5, Company::Alone);
+        let shared = connection_lost(501, ClosedBy::Server, 1, Company::Others);
+        let guilty = connection_lost(501, ClosedBy::Server, 1, Company::Alone);
+        let forced = connection_lost(320, ClosedBy::Server, 1, Company::Alone);
+        let network = connection_lost(0, ClosedBy::Network, 1, Company::Alone);
+        let own = connection_lost(501, ClosedBy::Client, 1, Company::Alone);
 
         assert!(matches!(suspects, Outcome::Unknown(Doubt::ChannelClosed(_))));
         assert!(matches!(shared, Outcome::Unknown(Doubt::ChannelClosed(_))));

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Backoff, Opening, Supervisor, with_causes};
 use super::mapping::Mapping;
-use super::outcome::outcome;
+use super::outcome::{Company, outcome};
 
 /// The default of `max_message_size` from RabbitMQ 4.0.
 const BODY_BYTES_MAX_FROM_4: usize = 16 * 1024 * 1024;
@@ -117,7 +117,8 @@ impl RabbitMqDestination {
             Err(_) => return refused("no channel was open before the publish deadline".to_owned()),
         };
         let verdict = publisher.publish(publication, deadline).await;
-        outcome(verdict, publisher.id(), publisher.ended(), self.window.len() == 1)
+        let beside = if self.window.len() == 1 { Company::Alone } else { Company::Others };
+        outcome(verdict, publisher.id(), publisher.ended(), beside)
     }
 
     /// An open window channel; waits while one is being reopened on a ready connection.
@@ -285,7 +286,7 @@ impl Quarantine {
             self.slot().replace(publisher);
         }
         drop(turn);
-        outcome(verdict, id, ended, true)
+        outcome(verdict, id, ended, Company::Alone)
     }
 
     async fn open(&self) -> Result<Publisher, String> {

@@ -352,6 +352,41 @@ async fn concurrent_publishes_share_transactions() {
     assert!(frames < 500 * 3, "{frames} pages were written");
 }
 
+/// How many messages a second go in and out of one file, a window of 256 each way. Prints; asserts only that all
+/// arrive once. Run with `--release -- --nocapture rate_of`.
+#[tokio::test(flavor = "multi_thread")]
+async fn rate_of_publishing_and_acknowledging_with_a_window_of_256() {
+    const WINDOW: u16 = 256;
+    const MESSAGES: u32 = 5_000;
+    let fixture = Fixture::new().await;
+    fixture.queue.declare("points", &["order.paid"]).await.unwrap();
+    let rate = |started: Instant| f64::from(MESSAGES) / started.elapsed().as_secs_f64();
+
+    let started = Instant::now();
+    let mut flights: JoinSet<Outcome> = JoinSet::new();
+    for number in 0..MESSAGES {
+        if flights.len() >= usize::from(WINDOW) {
+            assert!(confirmed(&flights.join_next().await.unwrap().unwrap()));
+        }
+        let (queue, origin) = (fixture.queue.clone(), fixture.origin);
+        flights.spawn(async move { publish_to(&queue, origin, format!("e-{number}"), "order.paid").await });
+    }
+    assert!(flights.join_all().await.iter().all(confirmed));
+    println!("{:.0} confirmed publishes a second", rate(started));
+
+    let started = Instant::now();
+    let mut source = source(&fixture.queue, "points", WINDOW, LEASE);
+    let mut acks = JoinSet::new();
+    for _ in 0..MESSAGES {
+        let delivery = next(&mut source).await;
+        assert_eq!(delivery.message.delivery_count, 1);
+        acks.spawn(ack(delivery));
+    }
+    assert!(acks.join_all().await.iter().all(Result::is_ok));
+    println!("{:.0} deliveries acknowledged a second", rate(started));
+    assert_eq!(fixture.counts("points").await.ready, 0);
+}
+
 /// Runs a function of this binary in a process of its own.
 fn child(function: &str, path: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())

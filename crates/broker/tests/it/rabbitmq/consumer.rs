@@ -156,6 +156,27 @@ async fn a_stream_is_not_consumed() {
     }
 }
 
+/// A shovel from a stream into a queue keeps the stream's header; such a message must not stop the consumer.
+#[tokio::test]
+async fn a_message_with_a_streams_header_is_delivered_from_any_other_queue() {
+    for server in Server::BOTH {
+        for kind in ["classic", "quorum"] {
+            let fixture = Fixture::new(server, kind).await;
+            let headers = FieldTable::new().with("x-stream-offset", 7);
+            for _ in 0..2 {
+                fixture.publish_raw(Properties { headers: headers.clone(), ..Properties::default() }).await;
+            }
+            let mut source = fixture.source(1);
+
+            for _ in 0..2 {
+                let delivery = next(&mut source).await;
+                assert!(!delivery.message.redelivered, "{server:?} {kind}: it went back first");
+                ack(delivery).await.unwrap();
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn stopping_before_the_broker_was_ever_reached_ends_the_source() {
     let fixture = Fixture::new(Server::V4, "classic").await;

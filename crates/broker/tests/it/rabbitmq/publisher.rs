@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::fixture::{Fixture, Server, accepting, unique};
-use crate::events::{event, publish, within};
+use crate::events::{event, eventually, publish, within};
 
 fn confirmed(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Confirmed(Proof::PublisherConfirm { .. }))
@@ -179,6 +179,27 @@ async fn a_full_queue_refuses() {
             matches!(&outcome, Outcome::Refused { reason, .. } if reason.contains("nack")),
             "{outcome:?}"
         );
+    }
+}
+
+/// `B26` (rabbitmq/rabbitmq-server#8495): with fan-out one full queue is enough for a nack, although the other took
+/// the message. A nack is Refused, so the row is published again under its id, and consumers tell by it.
+#[tokio::test]
+async fn a_nack_does_not_mean_that_no_queue_took_the_message() {
+    for server in Server::BOTH {
+        let full = FieldTable::new()
+            .with("x-queue-type", "classic")
+            .with("x-max-length", 0)
+            .with("x-overflow", "reject-publish");
+        let fixture = Fixture::with(server, full).await;
+        let other = Fixture::new(server, "quorum").await;
+        fixture.side.queue_bind(&other.queue, &fixture.exchange, "bound", &FieldTable::new()).await.unwrap();
+        let destination = fixture.destination().await;
+
+        let outcome = fixture.publish(&destination, Lane::Window, event("e-1", "{}"), "bound").await;
+
+        assert!(matches!(outcome, Outcome::Refused { .. }), "{outcome:?}");
+        eventually("the copy in the other queue", || async { other.ready().await == 1 }).await;
     }
 }
 
