@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_core::lease::Claim;
+use consign_core::lease::{Claim, PublishLimits};
 use consign_core::outcome::{ChannelId, DeliveryTag, Outcome, Proof};
 use consign_core::ports::{Claimed, Lane, Readiness};
 use consign_core::relay::{Command, Input, Relay, RelaySettings};
@@ -54,7 +54,9 @@ fn settled(claim: Claim, outcome: Outcome, retry: RetryPolicy) -> (Settlement, L
     let key = Template::parse("suite").expect("a template without placeholders");
     let rule = Rule { event_type: "*".into(), destination: name.clone(), key };
     let routes = RouteTable::new(vec![rule], vec![name.clone()]);
-    let settings = RelaySettings { retry, ..RelaySettings::default() };
+    // However short the lease, the engine must publish: the suite's broker answers at once.
+    let publish = PublishLimits { deadline: Duration::from_millis(1), margin: Duration::ZERO };
+    let settings = RelaySettings { retry, publish, ..RelaySettings::default() };
     let mut relay = Relay::new(settings, routes, Longest, now);
     relay.handle(now, Input::Readiness(name, Readiness::Accepting));
     relay.handle(now, Input::Claimed(Claimed { claims: vec![claim], ..Claimed::default() }));

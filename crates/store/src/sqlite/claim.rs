@@ -39,10 +39,10 @@ async fn claim_in(
 ) -> Result<Claimed, UnitError> {
     let due = select(connection, prepared, request.limit).await?;
     let weights = due.iter().map(|row| (row.payload_bytes, row.suspect)).collect::<Vec<_>>();
-    let taken = cut(&weights, request.bytes_max);
-    let more = taken < due.len() || (taken > 0 && due.len() as u64 >= u64::from(request.limit));
+    let fitting = cut(&weights, request.bytes_max);
+    let more = fitting < due.len() || (fitting > 0 && due.len() as u64 >= u64::from(request.limit));
     let suspect = due.first().is_some_and(|row| row.suspect);
-    let ids = due.into_iter().take(taken).map(|row| row.id).collect::<Vec<_>>();
+    let ids = due.into_iter().take(fitting).map(|row| row.id).collect::<Vec<_>>();
     if ids.is_empty() {
         return Ok(Claimed::default());
     }

@@ -89,19 +89,25 @@ impl Database {
         Ok(database)
     }
 
-    /// Makes the first connection. Several processes that open a new file at once shut each other out for a moment
-    /// while it becomes a WAL file, and SQLite's busy handler does not wait for that.
+    /// Makes a first connection, outside the pools, which would try a hopeless file again until their time is up.
+    /// Several processes that open a new file at once shut each other out for a moment while it becomes a WAL file,
+    /// and SQLite's busy handler does not wait for that.
     async fn reach(&self) -> Result<(), StoreError> {
-        let path = self.shared.path.display();
+        let options = self.shared.writer.connect_options();
         let attempt = || {
-            let writer = self.shared.writer.clone();
-            async move { writer.acquire().await.map(drop) }
+            let options = Arc::clone(&options);
+            async move {
+                let mut connection = options.connect().await?;
+                raw_sql(statement::SESSION).execute(&mut connection).await?;
+                connection.close().await
+            }
         };
-        patiently(self.shared.busy_timeout, attempt).await
-            .map_err(|error| match error {
-                StoreError::Unavailable(reason) => StoreError::Unavailable(format!("{path}: {reason}")),
-                other => other,
-            })
+        patiently(self.shared.busy_timeout, attempt).await.map_err(|error| match error {
+            StoreError::Unavailable(reason) => {
+                StoreError::Unavailable(format!("{}: {reason}", self.shared.path.display()))
+            }
+            other => other,
+        })
     }
 
     /// The file.

@@ -24,9 +24,9 @@ impl<T> Kept<T> {
         if let Some(value) = kept {
             return Ok(value);
         }
-        let made = Arc::new(make.await?);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&made));
-        Ok(made)
+        let value = Arc::new(make.await?);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&value));
+        Ok(value)
     }
 
     /// Passes a result on; one that says the schema does not fit makes the next call look again.

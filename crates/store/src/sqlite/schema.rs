@@ -6,13 +6,15 @@ use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection, raw_sql};
 
-use crate::mapping::{ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{
+    ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+};
 use crate::sqlite::connection::{Database, UnitError, shielded};
 use crate::sqlite::introspection;
 use crate::sqlite::statement::{
-    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSUMED_OPERATION,
-    CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE,
-    SESSION_UNLIMITED, Text,
+    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
+    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
 use crate::statement::Rendering;
 

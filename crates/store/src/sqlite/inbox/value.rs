@@ -86,6 +86,9 @@ pub(crate) fn check_value(value: &Value, column: &Column) -> Result<(), String> 
             "{name} is {:?} and would round a number of more than {FLOAT_DIGITS_MAX} digits: make it a text column",
             column.declared
         )),
+        Value::Boolean(_) if column.kind == ColumnKind::Float => {
+            Err(format!("{name} is {:?} and would hold 1.0 for true: make it BIGINT", column.declared))
+        }
         Value::Null | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) => Ok(()),
     }
 }

@@ -35,8 +35,7 @@ impl File {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("store.db");
         Database::open(&path, Creation::IfMissing).await.expect("the file is created").close().await;
-        let options =
-            SqliteConnectOptions::new().filename(&path).busy_timeout(PATIENCE).foreign_keys(false);
+        let options = SqliteConnectOptions::new().filename(&path).busy_timeout(PATIENCE).foreign_keys(false);
         let eye = SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options);
         Self { directory, eye }
     }

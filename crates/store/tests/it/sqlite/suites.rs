@@ -106,7 +106,11 @@ impl<T: Tables> StoreFixture for Fixture<T> {
         .bind(row.aggregate_id)
         .bind(row.attempts)
         .bind(row.status)
-        .bind(format!("{:+}.{:03} seconds", row.due_in_millis / 1000, row.due_in_millis.abs() % 1000));
+        .bind(format!(
+            "{:+}.{:03} seconds",
+            row.due_in_millis / 1000,
+            row.due_in_millis.abs() % 1000
+        ));
         let insert = match row.payload.map(String::from_utf8) {
             Some(Ok(text)) => insert.bind(text),
             Some(Err(bytes)) => insert.bind(bytes.into_bytes()),
@@ -114,7 +118,8 @@ impl<T: Tables> StoreFixture for Fixture<T> {
         };
         insert.execute(&self.file.eye).await.map_err(|error| error.to_string())?;
         if let Some(headers) = &row.headers {
-            let update = query("UPDATE outbox_event SET headers = ? WHERE event_id = ?").bind(headers).bind(&row.id);
+            let update =
+                query("UPDATE outbox_event SET headers = ? WHERE event_id = ?").bind(headers).bind(&row.id);
             update.execute(&self.file.eye).await.map_err(|error| error.to_string())?;
         }
         Ok(())

@@ -1,0 +1,89 @@
+//! The SQL files: they run as they are on the contract's tables, and they use the indexes their headers name.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::sqlite::file::File;
+
+fn folder(dialect: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(dialect).join("sql")
+}
+
+fn files(dialect: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder(dialect)).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(folder("sqlite").join(name)).unwrap()
+}
+
+/// The text of one row's list, as a SQL client takes it.
+fn plain(name: &str) -> String {
+    read(name).lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_dialects_have_the_same_files() {
+    assert_eq!(files("sqlite"), files("mysql"));
+}
+
+#[tokio::test]
+async fn every_file_can_be_explained_as_it_is() {
+    let full = File::contract().await;
+    let empty = File::empty().await;
+    for name in files("sqlite") {
+        let text = plain(&name);
+        let creates = name.starts_with("create_");
+        for statement in text.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+            let file = if creates { &empty } else { &full };
+            if creates {
+                file.run(statement).await;
+            } else {
+                file.run(&format!("EXPLAIN {statement}")).await;
+            }
+        }
+    }
+}
+
+async fn plan(file: &File, name: &str) -> String {
+    let explain = format!("EXPLAIN QUERY PLAN {}", plain(name));
+    let rows = sqlx::query(AssertSqlSafe(explain)).fetch_all(&file.eye).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("; ")
+}
+
+#[tokio::test]
+async fn claims_and_sweeps_read_the_pending_index_in_order() {
+    for file in [File::contract().await, File::migrated().await] {
+        for name in ["claim_select.sql", "sweep_select.sql", "outbox_future.sql", "outbox_pending.sql"] {
+            let plan = plan(&file, name).await;
+            assert!(plan.contains("SEARCH") && plan.contains("idx_pending"), "{name}: {plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{name}: {plan}");
+        }
+        assert!(plan(&file, "outbox_status.sql").await.contains("COVERING INDEX idx_pending"));
+    }
+}
+
+#[tokio::test]
+async fn rows_are_found_by_their_unique_key() {
+    let names = [
+        "claim_mark.sql",
+        "claim_fetch.sql",
+        "settle_sent.sql",
+        "settle_retry.sql",
+        "settle_release.sql",
+        "settle_dead.sql",
+        "settle_inspect.sql",
+        "sweep_return.sql",
+        "sweep_dead.sql",
+        "marker_select.sql",
+    ];
+    for file in [File::contract().await, File::migrated().await] {
+        for name in names {
+            let plan = plan(&file, name).await;
+            assert!(plan.contains("SEARCH") && plan.contains("sqlite_autoindex"), "{name}: {plan}");
+        }
+    }
+}
