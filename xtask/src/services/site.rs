@@ -48,7 +48,7 @@ impl Site {
             "CONSIGN_SERVICES_PORT_BASE={port_base} must lie between 1024 and {}",
             u16::MAX - PORT_SPAN
         );
-        let patience = Duration::from_secs(number("CONSIGN_SERVICES_TIMEOUT", 90)?);
+        let patience = Duration::from_secs(number("CONSIGN_SERVICES_TIMEOUT", 180)?);
         let account = if geteuid().is_root() { Some(service_account()?) } else { None };
         let folder = make_folder(account.is_some())?;
         Ok(Self { folder, port_base, patience, account })
