@@ -10,6 +10,7 @@ mod output;
 mod parts;
 mod signals;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -101,5 +102,6 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 fn start_log() {
     let filter = std::env::var("CONSIGN_LOG").unwrap_or_else(|_| "info,sqlx=off".into());
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colour = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr).init();
 }

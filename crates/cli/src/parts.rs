@@ -17,8 +17,8 @@ use crate::config::{Config, ConnectionUrl, ConsumerConfig, DestinationConfig, Em
 mod store;
 mod topology;
 
-pub use store::{Store, open_store};
-pub use topology::{embedded_topology, topology};
+pub use store::{MySqlStore, Store, mysql_options, open_store};
+pub use topology::topology;
 
 /// How long an embedded message stays leased to a consumer that says nothing.
 const EMBEDDED_LEASE: Duration = Duration::from_secs(10);

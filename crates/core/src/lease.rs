@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{Event, EventId};
+use crate::outcome::Proof;
 use crate::route::Route;
 use crate::settle::{Settlement, Transition};
 use crate::time::Monotonic;
@@ -251,6 +252,11 @@ impl Pending {
     /// The outcome became a transition, or the row goes back unpublished.
     pub(crate) fn settle(self, to: Transition) -> Settlement {
         Settlement::new(self.event.id.clone(), self.lease, to)
+    }
+
+    /// Settles the row SENT on its proof; what a relay without an engine needs.
+    pub fn confirmed(self, proof: Proof) -> Settlement {
+        self.settle(Transition::Sent(proof))
     }
 
     fn release(self, delay: Duration, why: &str) -> Settlement {

@@ -2,7 +2,7 @@
 
 use consign_broker::rabbitmq::{Binding, Exchange, ExchangeKind, Overflow, Queue, QueueKind, Topology};
 
-use crate::config::{self, EmbeddedConfig, RabbitMqConfig};
+use crate::config::{self, RabbitMqConfig};
 
 /// What a RabbitMQ destination must look like.
 pub fn topology(config: &RabbitMqConfig) -> Topology {
@@ -41,9 +41,4 @@ fn queue_of(queue: &config::QueueConfig, exchange: &str) -> Queue {
         config::Overflow::RejectPublishDeadLetter => Overflow::RejectPublishDlx,
     });
     declared
-}
-
-/// What a queue file must hold, as (queue, topics).
-pub fn embedded_topology(config: &EmbeddedConfig) -> Vec<(String, Vec<String>)> {
-    config.queues.iter().map(|queue| (queue.name.clone(), queue.bindings.clone())).collect()
 }
