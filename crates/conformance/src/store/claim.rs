@@ -17,12 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// NEW rows whose `available_at` has come, oldest first.
 pub async fn a_claim_takes_the_oldest_due_rows_first<F: StoreFixture>() {
     let fixture = F::fresh().await;
-    let due = [("c", -1000), ("a", -3000), ("d", -1000), ("b", -2000)];
+    // Neither the order of insertion nor that of the ids is the order of time.
+    let due = [("b", -1000), ("d", -4000), ("a", -2000), ("c", -3000)];
     insert_all(&fixture, due.map(|(id, millis)| NewRow::new(id).due_in_millis(millis * 60))).await;
 
     let claimed = claim(&fixture.store(), 3).await;
 
-    assert_eq!(ids(&claimed), ["a", "b", "c"]);
+    assert_eq!(ids(&claimed), ["d", "c", "a"]);
 }
 
 /// At most `limit` rows; `more` tells whether to come again at once.

@@ -148,22 +148,20 @@ pub async fn a_row_swept_twice_is_claimed_alone_and_suspected<F: StoreFixture>()
     insert_all(&fixture, [NewRow::new("killer")]).await;
     crash_on(&fixture, "killer").await;
     crash_on(&fixture, "killer").await;
-    insert_all(&fixture, ["a", "b"].map(NewRow::new)).await;
+    insert_all(&fixture, ["a", "b"].map(|id| NewRow::new(id).due_in_millis(-60_000))).await;
+    insert_all(&fixture, ["y", "z"].map(|id| NewRow::new(id).due_in_millis(-1))).await;
 
-    let (mut alone, mut others) = (Vec::new(), Vec::new());
-    for _ in 0..2 {
-        let claimed = claim(&fixture.store(), 10).await;
-        if ids(&claimed).contains(&"killer") {
-            assert_eq!(ids(&claimed), ["killer"], "a suspect has no company");
-            alone = claimed.claims;
-        } else {
-            others = claimed.claims;
-        }
-    }
+    let before = claim(&fixture.store(), 10).await;
+    let alone = claim(&fixture.store(), 10).await;
+    let after = claim(&fixture.store(), 10).await;
 
-    assert_eq!((alone.len(), others.len()), (1, 2));
-    assert!(alone.into_iter().all(is_suspected), "the suspect is marked");
-    assert!(others.into_iter().all(|claim| !is_suspected(claim)), "the others are not");
+    assert_eq!(ids(&before), ["a", "b"], "others that are due earlier go without it");
+    assert_eq!(ids(&alone), ["killer"], "a suspect has no company");
+    assert_eq!(ids(&after), ["y", "z"], "others that are due later wait for their turn");
+    assert!((before.more, alone.more) == (true, true), "the relay comes again at once");
+    assert!(alone.claims.into_iter().all(is_suspected), "the suspect is marked");
+    let mut others = before.claims.into_iter().chain(after.claims);
+    assert!(others.all(|claim| !is_suspected(claim)), "the others are not");
 }
 
 /// A relay that lived to settle the row clears it of suspicion, where the table can tell.

@@ -166,9 +166,9 @@ async fn an_inbox_handler_can_append_in_its_own_transaction() {
         let mut tx = inbox.begin().await.unwrap();
         outbox.append(tx.inner().unwrap(), paid("follow-up")).await.unwrap();
         if commits {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         assert_eq!(file.number("SELECT COUNT(*) FROM outbox_event").await, i64::from(commits));
     }
