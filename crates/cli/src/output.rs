@@ -66,15 +66,6 @@ impl fmt::Display for Table {
     }
 }
 
-/// A table made in one go.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> Table {
-    let mut table = Table::new(header);
-    for row in rows {
-        table.row(row);
-    }
-    table
-}
-
 /// Text that is safe to show in a terminal: control characters, line breaks and marks that reorder text are written
 /// as visible escapes, so that stored data can neither forge lines nor drive the terminal.
 pub fn printable(text: &str) -> String {

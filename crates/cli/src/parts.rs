@@ -12,12 +12,14 @@ use consign_broker::embedded;
 use consign_broker::rabbitmq::{self, ConnectOptions, RabbitMqDestination, RabbitMqSource, TlsOptions};
 use consign_core::route::DestinationName;
 
-use crate::config::{Config, ConnectionUrl, ConsumerConfig, DestinationConfig, EmbeddedConfig, RabbitMqConfig, TlsFiles};
+use crate::config::{
+    Config, ConnectionUrl, ConsumerConfig, DestinationConfig, EmbeddedConfig, RabbitMqConfig, TlsFiles,
+};
 
 mod store;
 mod topology;
 
-pub use store::{MySqlStore, Store, mysql_options, open_store};
+pub use store::{MySqlStore, Store, open_store};
 pub use topology::topology;
 
 /// How long an embedded message stays leased to a consumer that says nothing.
@@ -37,7 +39,7 @@ impl Broker {
         for (name, destination) in &config.destinations {
             let destination = match destination {
                 DestinationConfig::RabbitMq(broker) => {
-                    AnyDestination::RabbitMq(rabbitmq_destination(name, broker, clock)?)
+                    AnyDestination::RabbitMq(Box::new(rabbitmq_destination(name, broker, clock)?))
                 }
                 DestinationConfig::Embedded(file) => {
                     let queue = open_file(file).await?;
@@ -132,14 +134,17 @@ pub fn connect_options(url: &ConnectionUrl, tls: &TlsFiles) -> anyhow::Result<Co
     }
     for (key, value) in &url.query {
         let seconds = || -> anyhow::Result<Duration> {
-            let seconds: u64 =
-                value.parse().with_context(|| format!("{key} in the broker's url is not a number of seconds"))?;
+            let seconds: u64 = value
+                .parse()
+                .with_context(|| format!("{key} in the broker's url is not a number of seconds"))?;
             Ok(Duration::from_secs(seconds))
         };
         match key.as_str() {
             "heartbeat" => options.heartbeat = seconds()?,
             "connection_timeout" => options.connection_timeout = seconds()?,
-            other => anyhow::bail!("unknown key {other:?} in the broker's url: use heartbeat or connection_timeout"),
+            other => anyhow::bail!(
+                "unknown key {other:?} in the broker's url: use heartbeat or connection_timeout"
+            ),
         }
     }
     Ok(options)

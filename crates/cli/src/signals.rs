@@ -22,7 +22,9 @@ pub fn watch(trigger: ShutdownTrigger) -> anyhow::Result<()> {
                 std::process::exit(FORCED);
             }
             asked = true;
-            tracing::info!("draining: no more claims, waiting for what is in flight; a second signal ends at once");
+            tracing::info!(
+                "draining: no more claims, waiting for what is in flight; a second signal ends at once"
+            );
             trigger.request();
         }
     });

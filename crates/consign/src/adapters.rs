@@ -13,7 +13,7 @@ use consign_core::ports::{Destination, Lane, Readiness, Source};
 #[derive(Debug)]
 pub enum AnyDestination {
     /// An exchange of a RabbitMQ broker.
-    RabbitMq(RabbitMqDestination),
+    RabbitMq(Box<RabbitMqDestination>),
     /// Queues in a SQLite file.
     Embedded(EmbeddedDestination),
 }

@@ -253,7 +253,13 @@ where
                 if attempt >= self.settings.attempts_max {
                     return self.bury(failed, Some(operation)).await;
                 }
-                tracing::warn!(consumer, key = operation.key, attempt, reason, "delivery refused, it will come again");
+                tracing::warn!(
+                    consumer,
+                    key = operation.key,
+                    attempt,
+                    reason,
+                    "delivery refused, it will come again"
+                );
                 self.hand_back(failed, attempt).await
             }
             // The delivery is not at fault and a drain ended the wait: it comes again and counts nothing.
@@ -285,7 +291,12 @@ where
                 match destination.publish(Lane::Window, publish).await {
                     Outcome::Confirmed(proof) => failed.dead_lettered(&proof).await,
                     outcome => {
-                        tracing::error!(consumer, key, ?outcome, "dead letter was not taken, the delivery comes again");
+                        tracing::error!(
+                            consumer,
+                            key,
+                            ?outcome,
+                            "dead letter was not taken, the delivery comes again"
+                        );
                         return self.hand_back(failed, self.settings.attempts_max).await;
                     }
                 }

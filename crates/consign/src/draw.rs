@@ -10,7 +10,8 @@ pub struct SystemDraw;
 impl Draw for SystemDraw {
     fn bits(&mut self) -> [u8; 16] {
         let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("an operating system without randomness cannot lease anything safely");
+        getrandom::fill(&mut bits)
+            .expect("an operating system without randomness cannot lease anything safely");
         bits
     }
 }

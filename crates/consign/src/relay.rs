@@ -137,7 +137,9 @@ where
     fn log(&self, report: &Report) {
         let outbox = self.name.as_str();
         match report {
-            Report::NoRoute(id, why) => tracing::error!(outbox, event_id = %id, why, "event has no route and waits"),
+            Report::NoRoute(id, why) => {
+                tracing::error!(outbox, event_id = %id, why, "event has no route and waits");
+            }
             Report::Unroutable(id, destination, why) => {
                 tracing::error!(outbox, event_id = %id, %destination, why, "message was unroutable");
             }
@@ -150,7 +152,9 @@ where
             Report::CircuitOpened(destination, why) => {
                 tracing::warn!(outbox, %destination, why, "destination keeps failing and is left alone for a while");
             }
-            Report::Available(destination) => tracing::info!(outbox, %destination, "destination is available"),
+            Report::Available(destination) => {
+                tracing::info!(outbox, %destination, "destination is available");
+            }
             Report::Unavailable(destination, why) => {
                 tracing::warn!(outbox, %destination, why, "destination is unavailable, claims pause");
             }
@@ -165,7 +169,9 @@ where
                 why,
                 "channel died: its messages are published one at a time"
             ),
-            Report::Store(what, error) => tracing::warn!(outbox, unit = what, %error, "store failed, trying again"),
+            Report::Store(what, error) => {
+                tracing::warn!(outbox, unit = what, %error, "store failed, trying again");
+            }
         }
     }
 }

@@ -11,7 +11,9 @@ use crate::parts;
 
 /// What `consign doctor` is asked to do.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  consign doctor --config consign.toml\n  consign doctor --json\n\nExit 1 when any finding is an error.")]
+#[command(
+    after_help = "Examples:\n  consign doctor --config consign.toml\n  consign doctor --json\n\nExit 1 when any finding is an error."
+)]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,

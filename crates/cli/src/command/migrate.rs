@@ -14,8 +14,10 @@ use crate::parts::{self, Store};
 
 /// What `consign migrate` is asked to do.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  consign migrate --config consign.toml --print\n  consign migrate --config consign.toml\n\n\
-                        Columns are added as nullable ones; nothing is dropped or changed. May be repeated.")]
+#[command(
+    after_help = "Examples:\n  consign migrate --config consign.toml --print\n  consign migrate --config consign.toml\n\n\
+                        Columns are added as nullable ones; nothing is dropped or changed. May be repeated."
+)]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,

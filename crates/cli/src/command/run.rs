@@ -23,8 +23,10 @@ use crate::{command, signals};
 
 /// What the long-running commands are asked to do.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  consign run --config consign.toml\n  CONSIGN_CONFIG=consign.toml consign relay\n\n\
-                        SIGTERM or Ctrl-C drains; a second signal ends at once, and nothing is lost either way.")]
+#[command(
+    after_help = "Examples:\n  consign run --config consign.toml\n  CONSIGN_CONFIG=consign.toml consign relay\n\n\
+                        SIGTERM or Ctrl-C drains; a second signal ends at once, and nothing is lost either way."
+)]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,

@@ -11,7 +11,9 @@ use crate::parts::{self, Store};
 
 /// What `consign status` is asked to do.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  consign status --config consign.toml\n  consign status --json\n  consign status --watch")]
+#[command(
+    after_help = "Examples:\n  consign status --config consign.toml\n  consign status --json\n  consign status --watch"
+)]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
@@ -74,8 +76,17 @@ async fn document(config: &Config, store: &Store) -> anyhow::Result<Value> {
 }
 
 fn print(document: &Value) -> anyhow::Result<()> {
-    let outbox =
-        ["name", "new", "sending", "sent", "dead", "discarded", "expired", "oldest_pending_seconds", "fenced"];
+    let outbox = [
+        "name",
+        "new",
+        "sending",
+        "sent",
+        "dead",
+        "discarded",
+        "expired",
+        "oldest_pending_seconds",
+        "fenced",
+    ];
     print_rows(&outbox, &document["outbox"])?;
     print_rows(&["markers", "conflicts", "dead_deliveries"], &json!([document["inbox"]]))?;
     print_rows(&["destination", "queue", "ready", "delayed", "leased"], &document["queues"])

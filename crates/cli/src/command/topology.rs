@@ -10,8 +10,10 @@ use crate::parts;
 
 /// What `consign topology` is asked to do.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  consign topology check --config consign.toml\n  consign topology apply --config consign.toml\n  \
-                        consign topology check --json\n\nExit 3 when check finds errors.")]
+#[command(
+    after_help = "Examples:\n  consign topology check --config consign.toml\n  consign topology apply --config consign.toml\n  \
+                        consign topology check --json\n\nExit 3 when check finds errors."
+)]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
@@ -72,7 +74,9 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
 /// A delivery limit loses messages of queues that are consumed; for a queue that only people read it is a remark.
 fn for_consumers(config: &Config, finding: Finding) -> Finding {
     let consumed = |queue: &str| finding.subject.contains(&format!("{queue:?}"));
-    if finding.code == "delivery-limit-loses" && !config.consumers.iter().any(|consumer| consumed(&consumer.queue)) {
+    if finding.code == "delivery-limit-loses"
+        && !config.consumers.iter().any(|consumer| consumed(&consumer.queue))
+    {
         return Finding { severity: Severity::Warning, ..finding };
     }
     finding

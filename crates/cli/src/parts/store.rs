@@ -151,7 +151,7 @@ pub async fn open_store(config: &Config) -> anyhow::Result<Store> {
 }
 
 /// The MySQL driver's options of a config.
-pub fn mysql_options(config: &Config) -> anyhow::Result<mysql::Options> {
+fn mysql_options(config: &Config) -> anyhow::Result<mysql::Options> {
     let Database::MySql { url, time_zone, tls_ca_file } = &config.store.database else {
         anyhow::bail!("[store] is not MySQL: this needs a mysql:// url");
     };
@@ -248,7 +248,10 @@ fn unique(statements: Vec<String>) -> Vec<String> {
 }
 
 /// The process's wall clock, for the one finding that compares it with the database's.
-#[expect(clippy::disallowed_methods, reason = "doctor reports how far the two clocks are apart; nothing is decided by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "doctor reports how far the two clocks are apart; nothing is decided by it"
+)]
 fn process_micros() -> i64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)

@@ -1,6 +1,7 @@
 //! The measurements: rounds in which each side drains the same number of rows, one right after the other.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use consign::draw::SystemDraw;
 use consign::relay::RelayRuntime;
 use consign::shutdown::shutdown;
 use consign_broker::rabbitmq::{DestinationOptions, RabbitMqDestination};
-use consign_core::lease::{Claim, ClaimRequest, Publish, Pending};
+use consign_core::lease::{Claim, ClaimRequest, Pending, Publish};
 use consign_core::outcome::{Outcome, Proof};
 use consign_core::ports::{Destination, Lane, OutboxStore, Readiness};
 use consign_core::relay::RelaySettings;
@@ -140,7 +141,7 @@ struct Drain {
 async fn drain(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<Drain> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("consign.toml");
-    std::fs::write(&file, relay_config(config, scratch)?)?;
+    std::fs::write(&file, relay_config(config, scratch))?;
     let Database::MySql { url, .. } = &config.store.database else { bail!("the store is MySQL") };
     let before = scratch.sent().await?;
     let started = Instant::now();
@@ -170,14 +171,16 @@ async fn drain(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<
 
 /// `VmHWM` of Linux's process status: the most memory the process ever held.
 fn peak_rss_mib(id: u32) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("the peak memory is read from /proc")?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("the system reports no VmHWM")?;
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))
+        .context("the peak memory is read from /proc")?;
+    let line =
+        status.lines().find(|line| line.starts_with("VmHWM:")).context("the system reports no VmHWM")?;
     let kib: f64 = line.split_whitespace().nth(1).context("VmHWM has a number")?.parse()?;
     Ok(kib / 1024.0)
 }
 
 /// The configured relay on the bench's table and queue. Urls come by the environment: they may hold secrets.
-fn relay_config(config: &Config, scratch: &Scratch) -> anyhow::Result<String> {
+fn relay_config(config: &Config, scratch: &Scratch) -> String {
     let relay = settings(config);
     let mut text = String::from("[store]\nurl = \"${CONSIGN_BENCH_STORE_URL}\"\n");
     if let Database::MySql { time_zone, tls_ca_file, .. } = &config.store.database {
@@ -186,11 +189,11 @@ fn relay_config(config: &Config, scratch: &Scratch) -> anyhow::Result<String> {
             ("tls_ca_file", tls_ca_file.as_ref().map(|path| path.display().to_string())),
         ] {
             if let Some(value) = value {
-                text.push_str(&format!("{key} = {}\n", toml::Value::String(value)));
+                let _ = writeln!(text, "{key} = {}", toml::Value::String(value));
             }
         }
     }
-    text.push_str(&format!("[[outbox]]\ntable = \"{OUTBOX}\"\n[relay]\n"));
+    let _ = write!(text, "[[outbox]]\ntable = \"{OUTBOX}\"\n[relay]\n");
     for (key, value) in [
         ("batch_rows", u64::from(relay.batch_rows)),
         ("batch_bytes", relay.batch_bytes as u64),
@@ -201,13 +204,14 @@ fn relay_config(config: &Config, scratch: &Scratch) -> anyhow::Result<String> {
         ("publish_deadline_seconds", relay.publish.deadline.as_secs()),
         ("margin_seconds", relay.publish.margin.as_secs()),
     ] {
-        text.push_str(&format!("{key} = {value}\n"));
+        let _ = writeln!(text, "{key} = {value}");
     }
-    text.push_str(&format!(
+    let _ = write!(
+        text,
         "[destination.{NAME}]\ntype = \"rabbitmq\"\nurl = \"${{CONSIGN_BENCH_BROKER_URL}}\"\nchannels = {}\n\
          exchange = {{ name = \"{NAME}\", type = \"topic\", durable = true }}\n",
         scratch.broker().channels
-    ));
+    );
     let tls = &scratch.broker().tls;
     for (key, path) in [
         ("tls_ca_file", &tls.ca),
@@ -215,11 +219,12 @@ fn relay_config(config: &Config, scratch: &Scratch) -> anyhow::Result<String> {
         ("tls_client_key_file", &tls.client_key),
     ] {
         if let Some(path) = path {
-            text.push_str(&format!("{key} = {}\n", toml::Value::String(path.display().to_string())));
+            let _ = writeln!(text, "{key} = {}", toml::Value::String(path.display().to_string()));
         }
     }
-    text.push_str(&format!("[[route]]\nevent_type = \"*\"\ndestination = \"{NAME}\"\nkey = \"{{event_type}}\"\n"));
-    Ok(text)
+    let _ =
+        write!(text, "[[route]]\nevent_type = \"*\"\ndestination = \"{NAME}\"\nkey = \"{{event_type}}\"\n");
+    text
 }
 
 /// A relay as people write it first: claim one row, publish it, await its confirm, settle it.

@@ -37,17 +37,17 @@ impl Scratch {
             DestinationConfig::RabbitMq(broker) => Some(broker.as_ref().clone()),
             DestinationConfig::Embedded(_) => None,
         });
-        let broker = broker.context("no destination is of type rabbitmq: bench relay publishes to RabbitMQ")?;
+        let broker =
+            broker.context("no destination is of type rabbitmq: bench relay publishes to RabbitMQ")?;
         let connect = parts::connect_options(&broker.url, &broker.tls)?;
         let scratch = Self { store, broker, connect, payload_bytes };
         scratch.remove().await?;
         scratch.create_tables().await?;
-        scratch.topology().apply(&scratch.connect).await?;
+        topology().apply(&scratch.connect).await?;
         Ok(scratch)
     }
 
-    /// Empties the tables.
-    pub async fn create_tables(&self) -> anyhow::Result<()> {
+    async fn create_tables(&self) -> anyhow::Result<()> {
         for table in [OUTBOX, HISTORY, FRESH] {
             let schema = Schema::new(self.store.0.clone());
             schema.with_outbox(mapping(table)?, PayloadColumn::Json).apply().await?;
@@ -75,14 +75,8 @@ impl Scratch {
     /// An empty queue again, so that one round's messages do not burden the next.
     pub async fn renew_queue(&self) -> anyhow::Result<()> {
         self.delete_queue().await?;
-        self.topology().apply(&self.connect).await?;
+        topology().apply(&self.connect).await?;
         Ok(())
-    }
-
-    fn topology(&self) -> Topology {
-        let mut queue = Queue::durable(NAME, QueueKind::Quorum);
-        queue.bindings = vec![Binding { exchange: NAME.into(), key: "#".into() }];
-        Topology { exchanges: vec![Exchange::durable(NAME, ExchangeKind::Topic)], queues: vec![queue] }
     }
 
     /// The broker as configured.
@@ -169,4 +163,10 @@ impl Scratch {
 
 fn mapping(table: &str) -> anyhow::Result<OutboxMapping> {
     Ok(OutboxMapping::new(Identifier::table(table)?))
+}
+
+fn topology() -> Topology {
+    let mut queue = Queue::durable(NAME, QueueKind::Quorum);
+    queue.bindings = vec![Binding { exchange: NAME.into(), key: "#".into() }];
+    Topology { exchanges: vec![Exchange::durable(NAME, ExchangeKind::Topic)], queues: vec![queue] }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::SqlitePool;
 
-use crate::output;
+use crate::output::{self, Table};
 
 use super::world::{TAP, World};
 
@@ -89,54 +89,35 @@ impl Audit {
     }
 
     /// The audit as one table per handoff.
-    pub fn print(&self, kills: (u32, u32), elapsed: Duration) -> anyhow::Result<()> {
-        println!("Handoff 1: business commit to outbox");
-        print!(
-            "{}",
-            output::table(
-                &["orders", "events", "sent", "dead"],
-                &[vec![text(self.orders), text(self.events), text(self.sent), text(self.dead)]]
-            )
-        );
-        println!("\nHandoff 2: outbox to broker ({} copies kept in queue {TAP:?} for this audit)", self.delivered);
-        print!(
-            "{}",
-            output::table(
-                &["events with a copy", "copies", "repeated copies"],
-                &[vec![
-                    text(self.delivered_events),
-                    text(self.delivered),
-                    text(self.delivered - self.delivered_events)
-                ]]
-            )
-        );
-        println!("\nHandoff 3: broker to effects");
-        let row = |name: &str, consumed: &Consumed| {
-            vec![
-                name.to_owned(),
-                text(consumed.applied),
-                text(consumed.duplicates),
-                text(consumed.conflicts),
-                text(consumed.lost),
-                text(consumed.doubled),
-            ]
-        };
-        print!(
-            "{}",
-            output::table(
-                &["consumer", "applied", "duplicates", "conflicts", "lost", "doubled"],
-                &[row("points-award", &self.points), row("sms", &self.sms)]
-            )
-        );
-        println!(
-            "\n{} relay kills, {} consumer kills, {:.1} s, accounts with a wrong balance {}",
+    pub fn print(&self, kills: (u32, u32), elapsed: Duration) -> std::io::Result<()> {
+        let mut committed = Table::new(["orders", "events", "sent", "dead"]);
+        committed.row([self.orders, self.events, self.sent, self.dead].map(|number| number.to_string()));
+        output::print(format!("Handoff 1: business commit to outbox\n{committed}\n"))?;
+
+        let mut published = Table::new(["events with a copy", "copies", "repeated copies"]);
+        let repeated = self.delivered - self.delivered_events;
+        published.row([self.delivered_events, self.delivered, repeated].map(|number| number.to_string()));
+        output::print(format!(
+            "Handoff 2: outbox to broker, as kept in queue {TAP:?} for this audit\n{published}\n"
+        ))?;
+
+        let mut consumed = Table::new(["consumer", "applied", "duplicates", "conflicts", "lost", "doubled"]);
+        for (name, figures) in [("points-award", &self.points), ("sms", &self.sms)] {
+            let Consumed { applied, duplicates, conflicts, lost, doubled } = figures;
+            let numbers = [applied, duplicates, conflicts, lost, doubled].map(i64::to_string);
+            consumed.row(std::iter::once(name.to_owned()).chain(numbers));
+        }
+        output::print(format!("Handoff 3: broker to effects\n{consumed}\n"))?;
+
+        output::print(format!(
+            "{} relay kills, {} consumer kills, {:.1} s, accounts with a wrong balance {}\nlost {}, doubled {}\n",
             kills.0,
             kills.1,
             elapsed.as_secs_f64(),
-            self.balance_wrong
-        );
-        println!("lost {}, doubled {}", self.lost, self.doubled);
-        Ok(())
+            self.balance_wrong,
+            self.lost,
+            self.doubled
+        ))
     }
 }
 
@@ -147,10 +128,6 @@ impl Consumed {
             "conflicts": self.conflicts, "lost": self.lost, "doubled": self.doubled,
         })
     }
-}
-
-fn text(number: i64) -> String {
-    number.to_string()
 }
 
 async fn number(eye: &SqlitePool, sql: &'static str) -> anyhow::Result<i64> {
@@ -164,17 +141,16 @@ async fn consumed(eye: &SqlitePool, consumer: &str, effects: &str) -> anyhow::Re
     };
     let applied = ask(format!("SELECT COUNT(*) FROM points.{effects} WHERE ?1 <> ''")).await?;
     // Copies that carry what the marker carries; all but the one that was applied are duplicates.
-    let same = ask(
-        "SELECT COUNT(*) FROM queue.consign_queue_message AS copy
+    let same = ask("SELECT COUNT(*) FROM queue.consign_queue_message AS copy
          JOIN points.consumed_operation AS marker
            ON marker.business_key = 'order:' || json_extract(CAST(copy.body AS TEXT), '$.orderId') || ':paid'
          WHERE copy.queue = 'tap' AND marker.consumer_name = ?1
            AND marker.user_id = json_extract(CAST(copy.body AS TEXT), '$.userId')
            AND marker.amount = json_extract(CAST(copy.body AS TEXT), '$.amount')"
-            .into(),
-    )
+        .into())
     .await?;
-    let conflicts = ask("SELECT COUNT(*) FROM points.consign_conflict WHERE consumer_name = ?1".into()).await?;
+    let conflicts =
+        ask("SELECT COUNT(*) FROM points.consign_conflict WHERE consumer_name = ?1".into()).await?;
     let lost = ask(format!(
         "SELECT COUNT(*) FROM purchase_order AS purchase WHERE ?1 <> '' AND NOT EXISTS
          (SELECT 1 FROM points.{effects} AS effect WHERE effect.order_id = purchase.id)"

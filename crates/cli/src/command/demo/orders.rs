@@ -30,9 +30,15 @@ impl Dice {
         self.next() % limit.max(1)
     }
 
+    /// An index into a list of `length` entries.
+    pub fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("below a length")
+    }
+
     /// A number in `0.0..1.0`.
     pub fn fraction(&mut self) -> f64 {
-        self.below(1 << 32) as f64 / (1_u64 << 32) as f64
+        let [a, b, c, d, ..] = self.next().to_le_bytes();
+        f64::from(u32::from_le_bytes([a, b, c, d])) / (f64::from(u32::MAX) + 1.0)
     }
 }
 
@@ -129,7 +135,7 @@ impl Purchases {
         }
         if !self.try_conflict(service).await? {
             if turn.is_multiple_of(REPEAT_EVERY) && !self.orders.is_empty() {
-                let chosen = self.dice.below(self.orders.len() as u64) as usize;
+                let chosen = self.dice.index(self.orders.len());
                 service.repeat(self.orders[chosen]).await?;
             } else {
                 let order = i64::try_from(self.orders.len()).context("too many orders")? + 1;
@@ -149,7 +155,7 @@ impl Purchases {
         if self.conflicts_owed == 0 || self.orders.is_empty() {
             return Ok(false);
         }
-        let chosen = self.orders[self.dice.below(self.orders.len() as u64) as usize];
+        let chosen = self.orders[self.dice.index(self.orders.len())];
         if !service.applied(chosen.order).await? {
             return Ok(false);
         }

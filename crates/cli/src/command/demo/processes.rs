@@ -109,7 +109,7 @@ impl Processes {
         plan.of(kind).pop();
         let of_kind: Vec<usize> =
             (0..self.running.len()).filter(|index| self.running[*index].kind == kind).collect();
-        let chosen = of_kind[plan.dice.below(of_kind.len() as u64) as usize];
+        let chosen = of_kind[plan.dice.index(of_kind.len())];
         let process = &mut self.running[chosen];
         if process.child.try_wait()?.is_none() {
             process.child.kill().await.context("cannot kill a child process")?;

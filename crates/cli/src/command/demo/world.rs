@@ -120,21 +120,17 @@ CREATE INDEX sms_message_order ON sms_message (order_id);";
 impl World {
     /// Makes the folder with its configs and databases.
     pub async fn create(folder: Option<&Path>, keep: bool) -> anyhow::Result<Self> {
-        let (folder, temporary) = match folder {
-            Some(folder) => {
-                std::fs::create_dir_all(folder)
-                    .with_context(|| format!("cannot create {}", folder.display()))?;
-                anyhow::ensure!(
-                    std::fs::read_dir(folder)?.next().is_none(),
-                    "--dir {} is not empty: choose a new folder",
-                    folder.display()
-                );
-                (folder.canonicalize()?, None)
-            }
-            None => {
-                let temporary = tempfile::Builder::new().prefix("consign-demo-").tempdir()?;
-                (temporary.path().to_path_buf(), Some(temporary))
-            }
+        let (folder, temporary) = if let Some(folder) = folder {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            anyhow::ensure!(
+                std::fs::read_dir(folder)?.next().is_none(),
+                "--dir {} is not empty: choose a new folder",
+                folder.display()
+            );
+            (folder.canonicalize()?, None)
+        } else {
+            let temporary = tempfile::Builder::new().prefix("consign-demo-").tempdir()?;
+            (temporary.path().to_path_buf(), Some(temporary))
         };
         std::fs::write(folder.join("relay.toml"), RELAY_CONFIG)?;
         std::fs::write(folder.join("consumer.toml"), CONSUMER_CONFIG)?;
@@ -221,7 +217,10 @@ async fn create_schema(folder: &Path) -> anyhow::Result<()> {
     let points = pool(&folder.join("points.db")).await?;
     sqlx::raw_sql(POINTS_SCHEMA).execute(&points).await?;
     for user in 1..=i64::try_from(USERS)? {
-        sqlx::query("INSERT INTO points_account (user_id, points) VALUES (?, 0)").bind(user).execute(&points).await?;
+        sqlx::query("INSERT INTO points_account (user_id, points) VALUES (?, 0)")
+            .bind(user)
+            .execute(&points)
+            .await?;
     }
     for config in ["relay.toml", "consumer.toml"] {
         crate::command::migrate::apply(&folder.join(config))
