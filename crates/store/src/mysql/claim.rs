@@ -107,9 +107,10 @@ async fn mark(
         let changed = update.execute(&mut *connection).await?.rows_affected();
         if changed != list.len() as u64 {
             let wanted = list.len();
-            return Err(
-                StoreError::Mismatch(format!("the claim changed {changed} rows instead of {wanted}")).into()
-            );
+            return Err(StoreError::Mismatch(format!(
+                "the claim changed {changed} rows instead of {wanted}"
+            ))
+            .into());
         }
     }
     Ok(())

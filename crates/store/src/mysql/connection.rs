@@ -358,9 +358,7 @@ impl From<StoreError> for UnitError {
 }
 
 /// Runs `unit` in a task that nobody aborts; `None` when the runtime ends under it.
-pub(crate) async fn shielded<T: Send + 'static>(
-    unit: impl Future<Output = T> + Send + 'static,
-) -> Option<T> {
+pub(crate) async fn shielded<T: Send + 'static>(unit: impl Future<Output = T> + Send + 'static) -> Option<T> {
     match tokio::spawn(unit).await {
         Ok(value) => Some(value),
         Err(error) => match error.try_into_panic() {
@@ -372,7 +370,8 @@ pub(crate) async fn shielded<T: Send + 'static>(
 
 /// Ends the transaction by name; a connection that cannot even do that is closed.
 async fn roll_back(mut connection: PoolConnection<MySql>) {
-    let rolled_back = tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::ROLLBACK).execute(&mut *connection)).await;
+    let rolled_back =
+        tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::ROLLBACK).execute(&mut *connection)).await;
     if !matches!(rolled_back, Ok(Ok(_))) {
         discard(connection);
     }
@@ -426,7 +425,9 @@ fn pool_options(options: &Options, standing: &Arc<Standing>) -> MySqlPoolOptions
                 if !admitted {
                     return Ok(false);
                 }
-                match tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::ROLLBACK).execute(connection)).await {
+                match tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::ROLLBACK).execute(connection))
+                    .await
+                {
                     Ok(result) => result.map(|_| true),
                     Err(_) => Err(sqlx::Error::Protocol("no answer to ROLLBACK".into())),
                 }
@@ -439,7 +440,8 @@ fn pool_options(options: &Options, standing: &Arc<Standing>) -> MySqlPoolOptions
 async fn prepare_session(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
     let plain = crate::statement::Rendering::new('`');
     raw_sql(AssertSqlSafe(plain.render(statement::SESSION))).execute(&mut *connection).await?;
-    let row = raw_sql(AssertSqlSafe(plain.render(statement::SESSION_ISOLATION))).fetch_one(connection).await?;
+    let row =
+        raw_sql(AssertSqlSafe(plain.render(statement::SESSION_ISOLATION))).fetch_one(connection).await?;
     let level: String = sqlx::Row::try_get_unchecked(&row, 0)?;
     if level != "READ-COMMITTED" {
         return Err(sqlx::Error::Configuration(

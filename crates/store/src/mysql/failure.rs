@@ -87,7 +87,8 @@ fn readable(message: &str) -> String {
 
 fn redacted(message: &str, opening: usize) -> String {
     let rest = &message[opening + 1..];
-    let end = rest.rfind("' for ").or_else(|| rest.rfind('\'')).map_or(message.len(), |at| opening + 1 + at + 1);
+    let end =
+        rest.rfind("' for ").or_else(|| rest.rfind('\'')).map_or(message.len(), |at| opening + 1 + at + 1);
     format!("{}(value){}", &message[..opening], &message[end..])
 }
 
@@ -109,9 +110,6 @@ mod tests {
             readable("Truncated incorrect DOUBLE value: 'secret'"),
             "Truncated incorrect DOUBLE value: (value)"
         );
-        assert_eq!(
-            readable("Unknown column 'x' in 'field list'"),
-            "Unknown column 'x' in 'field list'"
-        );
+        assert_eq!(readable("Unknown column 'x' in 'field list'"), "Unknown column 'x' in 'field list'");
     }
 }

@@ -38,10 +38,7 @@ impl Database {
 }
 
 /// Checks an outbox table.
-pub(crate) async fn outbox(
-    database: &Database,
-    mapping: &OutboxMapping,
-) -> Result<Vec<Finding>, StoreError> {
+pub(crate) async fn outbox(database: &Database, mapping: &OutboxMapping) -> Result<Vec<Finding>, StoreError> {
     let mapping = mapping.clone();
     database
         .read(Lane::General, move |connection| {
@@ -67,7 +64,12 @@ async fn outbox_findings(
     let table = mapping.table();
     let names = mapping.names();
     let Some(shape) = introspection::shape(connection, OutboxMapping::TABLE, names).await? else {
-        return Ok(vec![Finding::error("outbox-table-missing", table.as_str(), "there is no such table", MIGRATE)]);
+        return Ok(vec![Finding::error(
+            "outbox-table-missing",
+            table.as_str(),
+            "there is no such table",
+            MIGRATE,
+        )]);
     };
     let mut findings = engine(connection, table).await?;
     let lacking = shape.missing(&OUTBOX_REQUIRED);
@@ -173,7 +175,10 @@ fn date(table: &Identifier, column: &Column) -> Option<Finding> {
         Finding::error(
             "outbox-date-precision",
             subject(table, column),
-            format!("{} rounds or cuts to whole seconds, so delays and leases are off by up to one", column.declared),
+            format!(
+                "{} rounds or cuts to whole seconds, so delays and leases are off by up to one",
+                column.declared
+            ),
             "make it DATETIME(6)",
         )
     })
@@ -205,7 +210,9 @@ async fn claim_plan(
         return Ok(Finding::error(
             "outbox-claim-plan",
             table,
-            format!("the claim reads the table with access {access}, index {key:?}, {extra:?}: it would lock rows it does not take"),
+            format!(
+                "the claim reads the table with access {access}, index {key:?}, {extra:?}: it would lock rows it does not take"
+            ),
             "create the index on status, available_at, event_id, then run ANALYZE TABLE",
         ));
     }

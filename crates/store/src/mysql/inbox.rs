@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use consign_core::delivery::Message;
 use consign_core::operation::{Operation, StoredMarker};
-use consign_core::ports::{
-    CommitError, DeadDelivery, InboxStore, InboxTransaction, Mark, StoreError,
-};
+use consign_core::ports::{CommitError, DeadDelivery, InboxStore, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -158,9 +156,7 @@ impl Transaction {
     async fn step<T, W>(&mut self, work: W) -> Result<T, StepError>
     where
         T: Send + 'static,
-        W: for<'c> FnOnce(&'c mut MySqlConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>
-            + Send
-            + 'static,
+        W: for<'c> FnOnce(&'c mut MySqlConnection) -> BoxFuture<'c, Result<T, sqlx::Error>> + Send + 'static,
     {
         self.inner().map_err(StepError::Store)?;
         let mut live = self.live.take().ok_or_else(|| StepError::Store(abandoned()))?;

@@ -6,13 +6,13 @@ use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, raw_sql};
 
-use crate::mapping::{Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
 use crate::mysql::connection::{Database, Lane, UnitError, shielded};
 use crate::mysql::introspection;
 use crate::mysql::statement::{
-    CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
-    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSUMED_OPERATION,
+    CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE,
+    SESSION_UNLIMITED, Text,
 };
 use crate::statement::Rendering;
 
@@ -33,13 +33,14 @@ pub struct Schema {
     database: Database,
     outbox: Option<OutboxMapping>,
     markers: Option<MarkerMapping>,
+    comparison: Vec<ComparisonColumn>,
     payload: PayloadColumn,
 }
 
 impl Schema {
     /// No tables yet: add the outbox, the markers, or both.
     pub fn new(database: Database) -> Self {
-        Self { database, outbox: None, markers: None, payload: PayloadColumn::default() }
+        Self { database, outbox: None, markers: None, comparison: Vec::new(), payload: PayloadColumn::default() }
     }
 
     /// With the outbox and the record of its attempts.
@@ -54,6 +55,13 @@ impl Schema {
     #[must_use]
     pub fn with_markers(mut self, mapping: MarkerMapping) -> Self {
         self.markers = Some(mapping);
+        self
+    }
+
+    /// With these columns in the marker table, for consumers that compare by columns.
+    #[must_use]
+    pub fn with_comparison(mut self, columns: Vec<ComparisonColumn>) -> Self {
+        self.comparison = columns;
         self
     }
 
@@ -112,6 +120,7 @@ impl Schema {
         }
         if let Some(mapping) = &self.markers {
             statements.extend(missing_markers(connection, mapping).await?);
+            statements.extend(missing_comparison(connection, mapping, &self.comparison).await?);
             statements.extend(own_table(connection, "consign_conflict", CREATE_CONSIGN_CONFLICT).await?);
             let dead = own_table(connection, "consign_dead_delivery", CREATE_CONSIGN_DEAD_DELIVERY).await?;
             statements.extend(dead);
@@ -139,8 +148,7 @@ impl Schema {
         }
         // Not added to a table with rows, see the file.
         present.insert("sequence".into());
-        let complete =
-            OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
+        let complete = OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
         Ok((!complete).then(|| render(EXTEND_OUTBOX_EVENT, names, &present)))
     }
 }
@@ -168,6 +176,24 @@ async fn missing_markers(
     refuse_lacking(mapping.table(), &shape.missing(&["consumer_name", "business_key"]))?;
     let complete = shape.missing(&crate::mapping::MARKER_OPTIONAL).is_empty();
     Ok((!complete).then(|| render(EXTEND_CONSUMED_OPERATION, names, &shape.present())))
+}
+
+async fn missing_comparison(
+    connection: &mut MySqlConnection,
+    mapping: &MarkerMapping,
+    columns: &[ComparisonColumn],
+) -> Result<Vec<String>, UnitError> {
+    let shape = introspection::shape(connection, MarkerMapping::TABLE, mapping.names()).await?;
+    let exists = |name: &str| {
+        shape.as_ref().is_some_and(|shape| shape.others.contains_key(&name.to_ascii_lowercase()))
+    };
+    let lacking = columns.iter().filter(|column| !exists(column.name.as_str()));
+    let statements = lacking.map(|column| {
+        let mut names = mapping.names().clone();
+        names.insert("comparison_column", column.name.clone());
+        render(ADD_COMPARISON_COLUMN, &names, &BTreeSet::from([column.word().to_owned()]))
+    });
+    Ok(statements.collect())
 }
 
 async fn own_table(

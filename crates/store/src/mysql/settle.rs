@@ -155,8 +155,11 @@ async fn inspect(
             select = select.bind(*id);
         }
         for row in select.fetch_all(&mut *connection).await? {
-            let outcome =
-                if prepared.shape.has("last_outcome") { row.try_get_unchecked("last_outcome")? } else { None };
+            let outcome = if prepared.shape.has("last_outcome") {
+                row.try_get_unchecked("last_outcome")?
+            } else {
+                None
+            };
             let standing = Standing {
                 status: row.try_get_unchecked::<Option<_>, _>("status")?.unwrap_or_default(),
                 token: row.try_get_unchecked("lease_token")?,

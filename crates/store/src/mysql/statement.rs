@@ -59,6 +59,7 @@ files! {
     CREATE_OUTBOX_EVENT = "create_outbox_event";
     EXTEND_OUTBOX_EVENT = "extend_outbox_event";
     CREATE_CONSUMED_OPERATION = "create_consumed_operation";
+    ADD_COMPARISON_COLUMN = "add_comparison_column";
     EXTEND_CONSUMED_OPERATION = "extend_consumed_operation";
     CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
     CREATE_CONSIGN_CONFLICT = "create_consign_conflict";

@@ -34,7 +34,12 @@ pub(super) fn findings(
         ));
     }
     if matches!(cell(facts, "read_only")?.as_str(), "1" | "ON") {
-        findings.push(Finding::error("server-read-only", "server", "the server is read-only", "connect to the primary"));
+        findings.push(Finding::error(
+            "server-read-only",
+            "server",
+            "the server is read-only",
+            "connect to the primary",
+        ));
     }
     if cell(facts, "log_bin")? == "1" && cell(facts, "binlog_format")? == "STATEMENT" {
         findings.push(Finding::error(
@@ -79,7 +84,11 @@ fn isolation(level: &str) -> Finding {
 
 fn zone(session: &str, global: &str, configured: Option<&str>) -> Finding {
     if session == global {
-        return Finding::fine("session-time-zone", "session", format!("time zone {session}, the server's own"));
+        return Finding::fine(
+            "session-time-zone",
+            "session",
+            format!("time zone {session}, the server's own"),
+        );
     }
     Finding::warning(
         "session-time-zone",

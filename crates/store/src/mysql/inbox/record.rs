@@ -170,16 +170,14 @@ impl Payload {
 }
 
 /// Counts markers and records; `None` for tables that do not exist.
-pub(super) async fn status(
-    database: &Database,
-    mapping: &MarkerMapping,
-) -> Result<InboxStatus, StoreError> {
+pub(super) async fn status(database: &Database, mapping: &MarkerMapping) -> Result<InboxStatus, StoreError> {
     let mapping = mapping.clone();
     let own = |name| Identifier::table(name).expect("a constant name");
     database
         .read(Lane::General, move |connection| {
             async move {
-                let markers = Text::new(MARKER_COUNT, mapping.names(), &crate::introspection::TableShape::default());
+                let markers =
+                    Text::new(MARKER_COUNT, mapping.names(), &crate::introspection::TableShape::default());
                 let conflicts = Text::own(CONFLICT_COUNT);
                 let dead = Text::own(DEAD_DELIVERY_COUNT);
                 Ok(InboxStatus {
@@ -221,9 +219,7 @@ fn existing_text(comparison: &Comparison, existing: &StoredMarker) -> String {
         Comparison::Columns(columns) => columns
             .iter()
             .zip(&existing.columns)
-            .map(|(compared, text)| {
-                format!("{}={}", compared.column, text.as_deref().unwrap_or_default())
-            })
+            .map(|(compared, text)| format!("{}={}", compared.column, text.as_deref().unwrap_or_default()))
             .collect::<Vec<_>>()
             .join(", "),
         Comparison::Fingerprint(_) => {

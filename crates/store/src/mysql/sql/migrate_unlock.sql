@@ -1,3 +1,3 @@
 -- Purpose: ends migrate_lock.sql.
 -- Locks: none.
-SELECT CAST(RELEASE_LOCK(CONCAT('consign-migrate-', MD5(DATABASE()))) AS CHAR);
+SELECT CAST(RELEASE_LOCK(CONCAT('consign-migrate-', LEFT(SHA2(DATABASE(), 256), 32))) AS CHAR);

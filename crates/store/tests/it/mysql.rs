@@ -1,0 +1,31 @@
+//! MySQL and MariaDB. Every test runs on both and makes a database of its own. The servers are named by
+//! `CONSIGN_TEST_MYSQL_URL` and `CONSIGN_TEST_MARIADB_URL`, which must be allowed to create databases.
+
+/// Expands behaviours that take a [`server::Server`] into one test for each server.
+macro_rules! on_both_servers {
+    ($($behaviour:ident),* $(,)?) => {
+        mod mysql {
+            $(#[test] fn $behaviour() {
+                consign_conformance::waiting::run(super::$behaviour($crate::mysql::server::Server::MySql));
+            })*
+        }
+        mod mariadb {
+            $(#[test] fn $behaviour() {
+                consign_conformance::waiting::run(super::$behaviour($crate::mysql::server::Server::MariaDb));
+            })*
+        }
+    };
+}
+
+mod append;
+mod connection;
+mod explain;
+mod findings;
+mod inbox;
+mod outbox;
+mod race;
+mod rows;
+mod schema;
+mod server;
+mod suites;
+mod time;

@@ -1,0 +1,243 @@
+//! The servers, and a database of its own for each test.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use consign_core::lease::{Claim, ClaimRequest};
+use consign_core::ports::{Claimed, OutboxStore};
+use consign_core::settle::{SettleBatch, Settled, Settlement};
+use consign_core::time::Monotonic;
+use consign_store::mapping::{MarkerMapping, OutboxMapping};
+use consign_store::mysql::{Database, Inbox, Options, Outbox, PayloadColumn, Schema};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, raw_sql};
+
+/// The outbox exactly as in the contract.
+pub const CONTRACT_OUTBOX: &str = "CREATE TABLE outbox_event (
+    event_id VARCHAR(64) PRIMARY KEY, aggregate_id BIGINT, event_type VARCHAR(64), payload JSON,
+    status VARCHAR(16), attempts INT DEFAULT 0, available_at DATETIME(6), lease_token VARCHAR(64) NULL,
+    locked_until DATETIME(6) NULL, created_at DATETIME(6),
+    KEY idx_pending (status, available_at, event_id)) ENGINE = InnoDB";
+
+/// The markers exactly as in the contract.
+pub const CONTRACT_MARKERS: &str = "CREATE TABLE consumed_operation (
+    consumer_name VARCHAR(64), business_key VARCHAR(128), event_id VARCHAR(64), user_id BIGINT, amount INT,
+    PRIMARY KEY (consumer_name, business_key)) ENGINE = InnoDB";
+
+/// A server under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    MySql,
+    MariaDb,
+}
+
+impl Server {
+    pub fn url(self) -> String {
+        let name = match self {
+            Self::MySql => "CONSIGN_TEST_MYSQL_URL",
+            Self::MariaDb => "CONSIGN_TEST_MARIADB_URL",
+        };
+        std::env::var(name).unwrap_or_else(|_| {
+            panic!(
+                "{name} is not set: start the servers with `cargo xtask services up` and export their urls"
+            )
+        })
+    }
+
+    /// The collation that tells every two keys apart.
+    pub fn exact_collation(self) -> &'static str {
+        match self {
+            Self::MySql => "utf8mb4_0900_bin",
+            Self::MariaDb => "utf8mb4_nopad_bin",
+        }
+    }
+}
+
+/// A database of its own; dropped with the test.
+pub struct Bench {
+    pub server: Server,
+    pub name: String,
+    /// For looking behind the store; sessions as a producer has them, in the server's time zone.
+    pub pool: MySqlPool,
+    lockers: Mutex<Vec<u64>>,
+}
+
+impl Bench {
+    pub async fn new(server: Server) -> Self {
+        Self::with_collation(server, None).await
+    }
+
+    pub async fn with_collation(server: Server, collation: Option<&str>) -> Self {
+        let name = format!("consign_{}", hex(random()));
+        let collate = collation.map(|name| format!(" COLLATE {name}")).unwrap_or_default();
+        let mut connection = options(server).connect().await.expect("the server answers");
+        let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4{collate}");
+        connection.execute(AssertSqlSafe(create)).await.expect("the user may create databases");
+        let pool = MySqlPoolOptions::new()
+            .max_connections(4)
+            .connect_lazy_with(options(server).database(&name).pipes_as_concat(false).timezone(None));
+        Self { server, name, pool, lockers: Mutex::default() }
+    }
+
+    /// With the contract's two tables.
+    pub async fn contract(server: Server) -> Self {
+        let bench = Self::new(server).await;
+        bench.run(CONTRACT_OUTBOX).await;
+        bench.run(CONTRACT_MARKERS).await;
+        bench
+    }
+
+    /// With all of consign's tables as it creates them.
+    pub async fn migrated(server: Server, payload: PayloadColumn) -> Self {
+        let bench = Self::new(server).await;
+        bench.migrate(payload).await;
+        bench
+    }
+
+    pub async fn migrate(&self, payload: PayloadColumn) -> Vec<String> {
+        Schema::new(self.database())
+            .with_outbox(OutboxMapping::default(), payload)
+            .with_markers(MarkerMapping::default())
+            .apply()
+            .await
+            .expect("the migration succeeds")
+    }
+
+    pub fn options(&self) -> Options {
+        let url = self.server.url();
+        let (server, _) = url.rsplit_once('/').expect("the url names a database");
+        Options::new(format!("{server}/{}", self.name))
+    }
+
+    pub fn database(&self) -> Database {
+        Database::open(&self.options()).expect("valid options")
+    }
+
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.database(), OutboxMapping::default(), "relay-test")
+    }
+
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.database(), MarkerMapping::default())
+    }
+
+    /// Runs SQL behind the store's back.
+    pub async fn run(&self, sql: &str) -> u64 {
+        let result = raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await;
+        result.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+    }
+
+    /// The first column of the first row, as text.
+    pub async fn text(&self, sql: &str) -> Option<String> {
+        let sql = format!("SELECT CAST(({sql}) AS CHAR)");
+        let row = raw_sql(AssertSqlSafe(sql.clone())).fetch_one(&self.pool).await;
+        let row = row.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        sqlx::Row::try_get_unchecked(&row, 0).expect("text")
+    }
+
+    pub async fn number(&self, sql: &str) -> i64 {
+        self.text(sql).await.expect("not NULL").parse().expect("a number")
+    }
+
+    /// Inserts a row that is due since a second.
+    pub async fn insert(&self, id: &str) {
+        sqlx::query(
+            "INSERT INTO outbox_event (event_id, aggregate_id, event_type, payload, status, attempts, available_at, \
+             created_at) VALUES (?, 42, 'OrderPaid', '{\"orderId\":42}', 'NEW', 0, NOW(6) - INTERVAL 1 SECOND, NOW(6))",
+        )
+        .bind(id)
+        .execute(&self.pool)
+        .await
+        .expect("the row is inserted");
+    }
+
+    pub async fn status_of(&self, id: &str) -> String {
+        let status = format!("SELECT status FROM outbox_event WHERE event_id = '{id}'");
+        self.text(&status).await.expect("a status")
+    }
+
+    /// A transaction that holds locks, with the connection's id.
+    pub async fn begin(&self) -> sqlx::Transaction<'static, MySql> {
+        let mut tx = self.pool.begin().await.expect("a connection");
+        let row = raw_sql("SELECT CONNECTION_ID()").fetch_one(&mut *tx).await.expect("an id");
+        let id: u64 =
+            sqlx::Row::try_get_unchecked(&row, 0).map(|id: i64| id.unsigned_abs()).expect("a number");
+        self.lockers.lock().expect("not poisoned").push(id);
+        tx
+    }
+
+    /// Open InnoDB transactions of other sessions on this database.
+    pub async fn open_transactions(&self) -> i64 {
+        let mut known = self.lockers.lock().expect("not poisoned").clone();
+        known.push(0);
+        let known = known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        self.number(&format!(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx t
+             JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+             WHERE p.db = '{}' AND p.id <> CONNECTION_ID() AND p.id NOT IN ({known})",
+            self.name
+        ))
+        .await
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let (server, name) = (self.server, self.name.clone());
+        let cleanup = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut connection = options(server).connect().await.map_err(std::io::Error::other)?;
+                // A test that failed may hold locks; its database then stays.
+                let drop = format!("SET SESSION lock_wait_timeout = 1; DROP DATABASE {name}");
+                let _ = raw_sql(AssertSqlSafe(drop)).execute(&mut connection).await;
+                Ok::<_, std::io::Error>(())
+            })
+        });
+        let _ = cleanup.join();
+    }
+}
+
+fn options(server: Server) -> MySqlConnectOptions {
+    server.url().parse::<MySqlConnectOptions>().expect("a valid url")
+}
+
+/// A request for `limit` rows under a fresh token.
+pub fn request(limit: u32) -> ClaimRequest {
+    request_bytes(limit, 64 << 20)
+}
+
+/// The same with a byte limit.
+pub fn request_bytes(limit: u32, bytes_max: usize) -> ClaimRequest {
+    ClaimRequest::new(limit, bytes_max, Duration::from_secs(30), random(), Monotonic::default())
+}
+
+pub async fn claim(outbox: &Outbox, limit: u32) -> Claimed {
+    outbox.claim(request(limit)).await.expect("the claim succeeds")
+}
+
+pub fn ids(claimed: &Claimed) -> Vec<&str> {
+    claimed.claims.iter().map(|claim| claim.event().id.as_str()).collect()
+}
+
+pub fn released(claims: Vec<Claim>) -> Vec<Settlement> {
+    claims.into_iter().map(|claim| claim.release(Duration::ZERO, "test")).collect()
+}
+
+pub async fn settle(outbox: &Outbox, settlements: Vec<Settlement>) -> Vec<Settled> {
+    outbox.settle(&SettleBatch { settlements, repeat: false }).await.expect("the settle succeeds")
+}
+
+pub fn random() -> [u8; 16] {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the operating system has randomness");
+    bits
+}
+
+fn hex(bits: [u8; 16]) -> String {
+    use std::fmt::Write;
+    bits.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
