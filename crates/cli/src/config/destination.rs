@@ -208,6 +208,7 @@ fn rabbitmq(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
     let password_key = format!("{key}.password_file");
     let url = checker.url(&url_key, &url, &["amqp", "amqps"], (&password_key, raw.password_file))?;
     check_tls(checker, key, &url, &tls);
+    check_query(checker, &url_key, &url);
     Some(DestinationConfig::RabbitMq(Box::new(RabbitMqConfig {
         url,
         tls,
@@ -231,6 +232,19 @@ fn check_tls(checker: &mut Checker<'_>, key: &str, url: &ConnectionUrl, tls: &Tl
             checker.refuse(&format!("{key}.tls_client_key_file"), "needs tls_client_cert_file too: add it");
         }
         (Some(_), Some(_)) | (None, None) => {}
+    }
+}
+
+/// Neither keys nor values are shown: they may be the rest of a password that has a raw question mark.
+fn check_query(checker: &mut Checker<'_>, key: &str, url: &ConnectionUrl) {
+    if url.query.iter().any(|(name, _)| !matches!(name.as_str(), "heartbeat" | "connection_timeout")) {
+        checker
+            .refuse(key, "has an unknown key after its question mark: use heartbeat or connection_timeout");
+    } else if url.query.iter().any(|(_, seconds)| seconds.parse::<u16>().is_err()) {
+        checker.refuse(
+            key,
+            "has a heartbeat or connection_timeout that is not a whole number of seconds up to 65535",
+        );
     }
 }
 
