@@ -32,7 +32,8 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let store = parts::open_store(&config).await?;
     if arguments.print {
         for statement in store.plan(&config).await? {
-            output::print(format!("{}\n", statement.trim_end()))?;
+            // Ended here, so that the output as a whole can be given to any SQL client.
+            output::print(format!("{};\n", statement.trim_end()))?;
         }
         return Ok(Exit::Fine);
     }
