@@ -234,7 +234,7 @@ async fn future_rows(
         "outbox-due-far",
         table,
         format!("{rows} rows are due more than a day from now"),
-        "if they were not meant to wait, producers write dates in another time zone: set database.time_zone to theirs",
+        "if they were not meant to wait, producers write dates in another time zone: set store.time_zone to theirs",
     ))
 }
 
