@@ -209,7 +209,7 @@ pub struct PublishLimits {
 /// }
 /// ```
 ///
-/// And only the engine settles, by its rules:
+/// Without a proof only the engine settles, by its rules:
 ///
 /// ```compile_fail,E0624
 /// # use consign_core::{lease::Pending, settle::{Settlement, Transition}};

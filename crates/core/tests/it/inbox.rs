@@ -269,6 +269,23 @@ fn a_failed_delivery_can_come_again() {
     assert_eq!(memory.steps().last(), Some(&Step::Retry));
 }
 
+#[test]
+fn a_delivery_kept_in_hand_is_processed_again_without_the_broker() {
+    let memory = Memory::failing([Fault::Fails(Step::Begin, StoreError::Unavailable("down".into()))]);
+    let operation = operation("k", 1);
+
+    let processed = run(async {
+        let failed = process(&memory, &operation, Award(Ok(()))).await.unwrap_err();
+        let inbox = Inbox::new(memory.clone());
+        let committed = inbox.process(failed.again(), &operation, &Award(Ok(()))).await.unwrap();
+        committed.ack().await.unwrap()
+    });
+
+    assert_eq!(processed, Processed::Applied);
+    assert!(!memory.steps().contains(&Step::Retry));
+    assert_eq!(memory.steps().last(), Some(&Step::Ack));
+}
+
 /// I22: a delivery leaves its place only once its dead record is committed.
 #[test]
 fn a_dead_delivery_is_acknowledged_after_its_record() {

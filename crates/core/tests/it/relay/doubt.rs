@@ -70,6 +70,8 @@ fn a_lone_lost_connection_counts_and_one_in_company_does_not() {
     assert!(counted(&harness.publish_one(row("e", "a"), connection_lost())));
 
     harness.claimed(rows("e", 3, "a"));
+    // Not even an answer to a neighbour makes a message guilty of the end of the connection.
+    harness.pass(seconds(1));
     harness.land("e0", confirmed());
     harness.land("e1", connection_lost());
     harness.land("e2", connection_lost());

@@ -33,12 +33,18 @@ fn a_twice_swept_row_waits_until_the_hands_are_empty() {
 }
 
 #[test]
-fn nothing_is_claimed_while_a_twice_swept_row_is_in_hand() {
-    let mut harness = Harness::with_defaults();
+fn nothing_is_claimed_while_a_twice_swept_row_waits_or_flies() {
+    let mut harness = Harness::new(RelaySettings::default(), &["a", "b"]);
+    harness.claimed_of_more([row("e", "a")]);
     harness.claimed_of_more([row("killer", "a").swept_twice()]);
+    harness.pass(seconds(1));
+    assert!(harness.claims.is_empty(), "it waits");
 
+    harness.land("e", confirmed());
+    harness.settle_all();
+    assert_eq!(harness.flying(), ["killer"]);
     harness.pass(seconds(10));
-    assert!(harness.claims.is_empty());
+    assert!(harness.claims.is_empty(), "it flies");
 
     harness.land("killer", confirmed());
     assert_eq!(harness.claims.len(), 1);
