@@ -18,6 +18,9 @@ use crate::{tidy, workspace};
 const SERVICES: [Service; 5] =
     [Service::Mysql, Service::Mariadb, Service::Rabbitmq, Service::Rabbitmq4, Service::Rabbitmq43];
 
+/// The end-to-end tests crash the program at named points, which only this feature compiles in.
+const FAILPOINTS: &str = "consign-cli/failpoints";
+
 /// The steps, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -79,6 +82,12 @@ impl Options {
         (!chosen).then_some("--workspace")
     }
 
+    /// Crash points, unless the chosen packages do not know them.
+    fn features(&self) -> &'static [&'static str] {
+        let knows = self.scope().is_some() || self.for_cargo_test.iter().any(|word| word == "consign-cli");
+        if knows { &["--features", FAILPOINTS] } else { &[] }
+    }
+
     fn includes(&self, step: Step) -> bool {
         self.only.is_empty() || self.only.contains(&step)
     }
@@ -110,12 +119,13 @@ fn steps(options: &Options, servers: &Servers, summary: &mut Summary) {
             Step::Format => succeeds(workspace::cargo().args(["fmt", "--all", "--check"])),
             Step::Tidy => tidy::check(),
             Step::Clippy => {
-                let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-                succeeds(workspace::cargo().args(arguments))
+                let arguments = ["clippy", "--workspace", "--all-targets", "--features", FAILPOINTS];
+                succeeds(workspace::cargo().args(arguments).args(["--", "-D", "warnings"]))
             }
             Step::Test => {
                 let mut cargo = workspace::cargo();
-                cargo.args(["test", "--no-fail-fast"]).args(options.scope()).args(&options.for_cargo_test);
+                cargo.args(["test", "--no-fail-fast"]).args(options.scope()).args(options.features());
+                cargo.args(&options.for_cargo_test);
                 succeeds(cargo.envs(&servers.variables))
             }
         });
@@ -280,6 +290,15 @@ mod tests {
         assert_eq!(scope(&[]), Some("--workspace"));
         assert_eq!(scope(&["--", "claim", "--", "-p"]), Some("--workspace"));
         assert_eq!(scope(&["--", "-p", "consign-store"]), None);
+    }
+
+    #[test]
+    fn crash_points_are_compiled_in_whenever_the_program_is_tested() {
+        let features = |words: &[&str]| Options::parse(words).unwrap().features();
+
+        assert_eq!(features(&[]), ["--features", FAILPOINTS]);
+        assert_eq!(features(&["--", "-p", "consign-cli"]), ["--features", FAILPOINTS]);
+        assert!(features(&["--", "-p", "consign-store"]).is_empty());
     }
 
     #[test]
