@@ -4,7 +4,7 @@
 //!   rendered for those names. [`introspection`]: what a table really has.
 //! - [`append`]: what producers may append. [`row`]: a stored row on its way to a claim. [`settling`]: settlements
 //!   grouped into statements. [`headers`], [`diagnostic`]: headers as JSON text, texts cut to their column.
-//! - [`status`]: counts.
+//! - Counts: [`status`].
 //! - `mysql`, `sqlite`: the dialects, behind the features of the same names. SQL lives in their `sql` folders.
 
 pub mod append;

@@ -265,12 +265,12 @@ impl Database {
         let database = self.clone();
         let unit = async move {
             let mut connection = database.acquire(lane).await?;
-            match tokio::time::timeout(database.unit_timeout, work(&mut connection)).await {
-                Ok(result) => result.map_err(|error| error.judged(&database)),
-                Err(_) => {
-                    discard(connection);
-                    Err(database.overdue())
-                }
+            let limit = database.unit_timeout;
+            if let Ok(result) = tokio::time::timeout(limit, work(&mut connection)).await {
+                result.map_err(|error| error.judged(&database))
+            } else {
+                discard(connection);
+                Err(database.overdue())
             }
         };
         shielded(unit).await.unwrap_or_else(|| Err(StoreError::Unavailable("the runtime ended".into())))

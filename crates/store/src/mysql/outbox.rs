@@ -177,12 +177,12 @@ impl Prepared {
         let shape = introspection::shape(connection, OutboxMapping::TABLE, names).await?;
         let Some(shape) = shape else {
             let table = mapping.table();
-            return Err(missing(format!("there is no table {table}")));
+            return Err(missing(&format!("there is no table {table}")));
         };
         let lacking = shape.missing(&OUTBOX_REQUIRED);
         if !lacking.is_empty() {
             let (table, columns) = (mapping.table(), lacking.join(", "));
-            return Err(missing(format!("{table} lacks {columns}")));
+            return Err(missing(&format!("{table} lacks {columns}")));
         }
         let id = &shape.columns["event_id"];
         if id.kind != ColumnKind::Text {
@@ -225,7 +225,7 @@ impl Prepared {
     }
 }
 
-fn missing(what: String) -> UnitError {
+fn missing(what: &str) -> UnitError {
     StoreError::Schema(format!("{what}: run `consign migrate` or map the names in the config")).into()
 }
 

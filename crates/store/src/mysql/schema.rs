@@ -6,13 +6,15 @@ use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, raw_sql};
 
-use crate::mapping::{ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{
+    ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+};
 use crate::mysql::connection::{Database, Lane, UnitError, shielded};
 use crate::mysql::introspection;
 use crate::mysql::statement::{
-    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSUMED_OPERATION,
-    CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE,
-    SESSION_UNLIMITED, Text,
+    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
+    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
 use crate::statement::Rendering;
 
@@ -40,7 +42,13 @@ pub struct Schema {
 impl Schema {
     /// No tables yet: add the outbox, the markers, or both.
     pub fn new(database: Database) -> Self {
-        Self { database, outbox: None, markers: None, comparison: Vec::new(), payload: PayloadColumn::default() }
+        Self {
+            database,
+            outbox: None,
+            markers: None,
+            comparison: Vec::new(),
+            payload: PayloadColumn::default(),
+        }
     }
 
     /// With the outbox and the record of its attempts.
