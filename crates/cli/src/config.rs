@@ -31,8 +31,8 @@ mod url;
 pub use checker::Environment;
 pub use consumer::ConsumerConfig;
 pub use destination::{
-    DestinationConfig, EmbeddedConfig, ExchangeKind, Overflow, QueueConfig, QueueKind, RabbitMqConfig,
-    TlsFiles,
+    DeadLetterStrategy, DestinationConfig, EmbeddedConfig, ExchangeKind, Overflow, QueueConfig, QueueKind,
+    RabbitMqConfig, TlsFiles,
 };
 pub use problem::{ConfigError, Place, Problem};
 pub use relay::RelayConfig;

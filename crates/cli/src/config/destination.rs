@@ -88,8 +88,10 @@ pub struct QueueConfig {
     pub dead_letter_exchange: Option<String>,
     /// The key for that; `None` keeps the message's own.
     pub dead_letter_key: Option<String>,
-    /// How often a message may be delivered before the broker gives it up.
-    pub delivery_limit: Option<u64>,
+    /// How the broker moves it there; `None` for the broker's default.
+    pub dead_letter_strategy: Option<DeadLetterStrategy>,
+    /// How often a message may be delivered before the broker gives it up; -1 is for ever.
+    pub delivery_limit: Option<i64>,
     /// How many messages it holds.
     pub max_length: Option<u64>,
     /// What happens when it is full; `None` for the broker's default.
@@ -105,6 +107,15 @@ pub enum QueueKind {
     Quorum,
     /// A replicated log.
     Stream,
+}
+
+/// How a queue moves messages to its dead-letter exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadLetterStrategy {
+    /// Without confirms.
+    AtMostOnce,
+    /// With confirms.
+    AtLeastOnce,
 }
 
 /// What a full queue does.
@@ -282,10 +293,25 @@ fn queue_of(checker: &mut Checker<'_>, key: &str, raw: RawQueue) -> Option<Queue
     let overflow = overflow.and_then(|word| checker.choice(&format!("{key}.overflow"), word, &overflows));
     let kind = checker.choice(&format!("{key}.type"), &raw.kind, &kinds)?;
     check_arguments(checker, key, kind, raw.durable);
-    if raw.dead_letter_key.is_some() && raw.dead_letter_exchange.is_none() {
-        checker.refuse(&format!("{key}.dead_letter_key"), "needs dead_letter_exchange too: add it");
+    if raw.dead_letter_exchange.is_none() {
+        for name in ["dead_letter_key", "dead_letter_strategy"] {
+            let key = format!("{key}.{name}");
+            if checker.has(&key) {
+                checker.refuse(&key, "needs dead_letter_exchange too: add it");
+            }
+        }
     }
-    let delivery_limit = raw.delivery_limit;
+    let strategies = [
+        ("at-most-once", DeadLetterStrategy::AtMostOnce),
+        ("at-least-once", DeadLetterStrategy::AtLeastOnce),
+    ];
+    let strategy_key = format!("{key}.dead_letter_strategy");
+    let strategy = raw.dead_letter_strategy.as_deref();
+    let dead_letter_strategy = strategy.and_then(|word| checker.choice(&strategy_key, word, &strategies));
+    if let Some(limit) = raw.delivery_limit.filter(|limit| *limit < -1) {
+        let text = format!("{limit} is out of range: use 0 or more, or -1 for no limit");
+        checker.refuse(&format!("{key}.delivery_limit"), text);
+    }
     let max_length =
         raw.max_length.map(|length| checker.within(&format!("{key}.max_length"), length, 1..=u64::MAX));
     Some(QueueConfig {
@@ -295,7 +321,8 @@ fn queue_of(checker: &mut Checker<'_>, key: &str, raw: RawQueue) -> Option<Queue
         bindings: raw.bindings,
         dead_letter_exchange: raw.dead_letter_exchange,
         dead_letter_key: raw.dead_letter_key,
-        delivery_limit,
+        dead_letter_strategy,
+        delivery_limit: raw.delivery_limit,
         max_length,
         overflow,
     })
@@ -304,11 +331,17 @@ fn queue_of(checker: &mut Checker<'_>, key: &str, raw: RawQueue) -> Option<Queue
 /// Refuses what a broker would refuse, or ignore, for this type of queue.
 fn check_arguments(checker: &mut Checker<'_>, key: &str, kind: QueueKind, durable: bool) {
     let (word, without): (_, &[&str]) = match kind {
-        QueueKind::Classic => ("classic", &["delivery_limit"]),
+        QueueKind::Classic => ("classic", &["delivery_limit", "dead_letter_strategy"]),
         QueueKind::Quorum => ("quorum", &[]),
         QueueKind::Stream => {
-            let without =
-                &["delivery_limit", "max_length", "overflow", "dead_letter_exchange", "dead_letter_key"];
+            let without = &[
+                "delivery_limit",
+                "max_length",
+                "overflow",
+                "dead_letter_exchange",
+                "dead_letter_key",
+                "dead_letter_strategy",
+            ];
             ("stream", without)
         }
     };
@@ -346,6 +379,7 @@ fn embedded(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
             "durable",
             "dead_letter_exchange",
             "dead_letter_key",
+            "dead_letter_strategy",
             "delivery_limit",
             "max_length",
             "overflow",

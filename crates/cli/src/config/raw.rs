@@ -135,7 +135,8 @@ pub struct RawQueue {
     pub bindings: Vec<String>,
     pub dead_letter_exchange: Option<String>,
     pub dead_letter_key: Option<String>,
-    pub delivery_limit: Option<u64>,
+    pub dead_letter_strategy: Option<String>,
+    pub delivery_limit: Option<i64>,
     pub max_length: Option<u64>,
     pub overflow: Option<String>,
 }
@@ -298,6 +299,7 @@ impl Default for RawQueue {
             bindings: Vec::new(),
             dead_letter_exchange: None,
             dead_letter_key: None,
+            dead_letter_strategy: None,
             delivery_limit: None,
             max_length: None,
             overflow: None,

@@ -179,6 +179,7 @@ fn wrong_type(message: &str) -> String {
         .replace("invalid type: ", "wrong type: ")
         .replace("invalid value: ", "wrong value: ")
         .replace("u64", "a whole number from 0 up")
+        .replace("i64", "a whole number")
         .replace("a boolean", "true or false")
         .replace("struct ", "the table ")
 }

@@ -213,6 +213,16 @@ fn destinations_that_cannot_work_are_refused() {
         ),
         (
             "bindings = [\"OrderPaid\"]",
+            "delivery_limit = -2",
+            "12: destination.points.queue[0].delivery_limit: -2 is out of range: use 0 or more, or -1 for no limit",
+        ),
+        (
+            "bindings = [\"OrderPaid\"]",
+            "dead_letter_strategy = \"at-least-once\"",
+            "12: destination.points.queue[0].dead_letter_strategy: needs dead_letter_exchange too: add it",
+        ),
+        (
+            "bindings = [\"OrderPaid\"]",
             "dead_letter_key = \"x\"",
             "12: destination.points.queue[0].dead_letter_key: needs dead_letter_exchange too: add it",
         ),
