@@ -6,6 +6,9 @@ use anyhow::Context;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
+use crate::config::{Config, DestinationConfig, Environment};
+use crate::parts;
+
 /// Accounts that collect points.
 pub const USERS: u64 = 50;
 
@@ -227,6 +230,13 @@ async fn create_schema(folder: &Path) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("cannot create the tables of {config}"))?;
     }
+    // The processes create the queue file too, but on a busy machine not before the first look at it.
+    let config = Config::load(&folder.join("relay.toml"), &Environment::of_process())?;
+    for destination in config.destinations.values() {
+        if let DestinationConfig::Embedded(file) = destination {
+            parts::open_file(file).await?;
+        }
+    }
     Ok(())
 }
 
@@ -252,4 +262,18 @@ async fn open_eye(folder: &Path) -> anyhow::Result<SqlitePool> {
         sqlx::query("ATTACH DATABASE ? AS ?").bind(path).bind(name).execute(&eye).await?;
     }
     Ok(eye)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_world_can_be_looked_at_before_any_process_runs() {
+        let world = World::create(None, false).await.unwrap();
+
+        let seen = world.glance().await.unwrap();
+
+        assert_eq!((seen.sent, seen.dead, seen.undelivered, seen.applied), (0, 0, 0, 0));
+    }
 }
