@@ -125,7 +125,12 @@ impl World {
 
     /// The tables that `consign migrate` makes, and those of the points story.
     pub async fn migrated() -> Self {
-        let world = Self::new().await;
+        Self::migrated_on(Broker::RabbitMq).await
+    }
+
+    /// The same, with another broker.
+    pub async fn migrated_on(broker: Broker) -> Self {
+        let world = Self::new().await.on(broker);
         let config = world.config().write("migrate.toml");
         succeed(&["migrate", "--config", text(&config)]);
         world

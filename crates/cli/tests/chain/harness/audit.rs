@@ -23,7 +23,10 @@ impl World {
         assert_eq!(self.number("SELECT COUNT(*) FROM outbox_event").await, rows, "rows at all");
         let rows = self.payloads().await;
         let copies = by_event(self.audit().await);
-        assert!(rows.keys().eq(copies.keys()), "the audit queue has exactly the events of the outbox");
+        let lost: Vec<&String> = rows.keys().filter(|id| !copies.contains_key(*id)).collect();
+        let strange: Vec<&String> = copies.keys().filter(|id| !rows.contains_key(*id)).collect();
+        assert!(lost.is_empty(), "{} events never reached the audit queue: {lost:?}", lost.len());
+        assert!(strange.is_empty(), "{} messages belong to no event: {strange:?}", strange.len());
         for (id, copies) in &copies {
             let row: Value = serde_json::from_str(&rows[id]).unwrap();
             let published: Value = serde_json::from_str(&copies[0].payload).unwrap();
