@@ -1,19 +1,15 @@
 //! The commands as people and scripts meet them: exit codes, messages with their fix, JSON, and no secrets anywhere.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use consign_amqp::{FieldTable, QueueDeclaration};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
-use crate::harness::{Broker, Child, World, connect, url};
+use crate::harness::{Broker, Child, World, url};
 use crate::post::{Ended, SOON, beginning, call, catch_all, cell, must, run, store_url, write};
 
-/// A port on which nothing listens: bound once and given back.
-fn closed_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+mod away;
+mod checks;
 
 /// The points story under the world's names, as short as it can be.
 fn points(world: &World, broker: &str) -> String {
@@ -31,6 +27,7 @@ fn points(world: &World, broker: &str) -> String {
     )
 }
 
+/// The JSON document on stdout.
 fn json(output: &Ended) -> Value {
     serde_json::from_str(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", output.stdout, output.stderr))
@@ -108,15 +105,14 @@ async fn mistakes_in_a_config_are_reported_with_line_key_value_and_fix() {
             }
         }
     }
-    // All mistakes come at once, and a mistake in a variable is named by the variable.
-    let bad =
-        good.replace("lease_seconds = 10", "lease_seconds = 6").replace("\"main\"\nkey", "\"main\"\nkex");
-    let output = run(
-        &["relay"],
-        &write(&world, "two.toml", &bad.replace("destination = \"main\"\n", "destination = \"mian\"\n")),
-    );
+    // All mistakes come at once.
+    let both = good
+        .replace("lease_seconds = 10", "lease_seconds = 6")
+        .replace("destination = \"main\"\n", "destination = \"mian\"\n");
+    let output = run(&["relay"], &write(&world, "both.toml", &both));
     assert_eq!(output.code, 2);
     assert!(output.stderr.contains("2 problems"), "{}", output.stderr);
+    assert!(output.stderr.contains("lease of 6 s") && output.stderr.contains("mian"), "{}", output.stderr);
     let missing = call(&["status", "--config", "nowhere.toml"]);
     assert_eq!(missing.code, 2, "{}", missing.stderr);
     assert!(missing.stderr.contains("nowhere.toml"), "{}", missing.stderr);
@@ -305,279 +301,6 @@ async fn status_counts_what_is_in_the_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_is_content_with_a_good_setup() {
-    let world = World::migrated().await;
-    let config = write(&world, "points.toml", &points(&world, &url(Broker::RabbitMq)));
-    must(&["migrate"], &config);
-    must(&["topology", "apply"], &config);
-
-    let output = run(&["doctor", "--json"], &config);
-
-    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
-    let document = json(&output);
-    assert_eq!(document["errors"], 0);
-    for code in [
-        "session-isolation",
-        "session-time-zone",
-        "outbox-index",
-        "outbox-claim-plan",
-        "marker-key",
-        "broker-version",
-        "queue-as-configured",
-    ] {
-        assert_eq!(findings(&document, code)[0]["severity"], "fine", "{code}");
-    }
-    let plain = run(&["doctor"], &config);
-    assert_eq!(plain.code, 0);
-    assert!(plain.stdout.contains("0 errors"), "{}", plain.stdout);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn doctor_finds_what_would_lose_or_repeat_messages_and_says_how_to_mend_it() {
-    let world = World::migrated().await;
-    let good = points(&world, &url(Broker::RabbitMq));
-    let config = write(&world, "points.toml", &good);
-    must(&["migrate"], &config);
-    must(&["topology", "apply"], &config);
-    world.run("ALTER TABLE consumed_operation MODIFY business_key VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci NOT NULL").await;
-    world.run("ALTER TABLE outbox_event DROP KEY idx_pending, MODIFY available_at DATETIME NOT NULL").await;
-    let name = &world.name;
-    let perishable = good.replace(
-        &format!("name = \"{name}-audit\"\ntype = \"classic\""),
-        &format!("name = \"{name}-audit\"\ntype = \"classic\"\ndurable = false"),
-    );
-    let config = write(&world, "perishable.toml", &perishable);
-
-    let output = run(&["doctor", "--json"], &config);
-
-    assert_eq!(output.code, 1, "{}{}", output.stdout, output.stderr);
-    let document = json(&output);
-    let wanted = [
-        ("marker-key-collation", "business_key", "utf8mb4_0900_bin"),
-        ("outbox-index", "outbox_event", "consign migrate"),
-        ("outbox-date-precision", "available_at", "DATETIME(6)"),
-        ("queue-not-durable", "audit", "durable = true"),
-        ("queue-differs", "audit", "delete it"),
-    ];
-    for (code, subject, fix) in wanted {
-        let found = findings(&document, code);
-        let finding = found
-            .iter()
-            .find(|finding| finding["severity"] == "error")
-            .unwrap_or_else(|| panic!("{code}: {document:#}"));
-        assert!(finding["subject"].as_str().unwrap().contains(subject), "{finding}");
-        assert!(finding["fix"].as_str().unwrap().contains(fix), "{finding}");
-    }
-    let plain = run(&["doctor"], &config);
-    assert_eq!(plain.code, 1);
-    assert!(plain.stdout.starts_with("error"), "the worst comes first: {}", plain.stdout);
-    assert!(plain.stdout.contains("fix: ") && plain.stdout.contains("[outbox-index]"), "{}", plain.stdout);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn topology_is_applied_checked_and_its_differences_are_named() {
-    let world = World::unmigrated().await;
-    let name = world.name.clone();
-    let config = write(&world, "points.toml", &points(&world, &url(Broker::RabbitMq)));
-
-    let before = run(&["topology", "check", "--json"], &config);
-    assert_eq!(before.code, 3, "{}", before.stderr);
-    assert_eq!(findings(&json(&before), "queue-missing").len(), 2);
-    assert_eq!(findings(&json(&before), "exchange-missing").len(), 1);
-    assert!(before.stdout.contains("consign topology apply"));
-
-    must(&["topology", "apply"], &config);
-    must(&["topology", "apply"], &config);
-    let check = run(&["topology", "check"], &config);
-    assert_eq!(check.code, 0, "{}{}", check.stdout, check.stderr);
-
-    let connection = connect(Broker::RabbitMq).await;
-    let channel = connection.open_channel().await.unwrap();
-    let audit = format!("{name}-audit");
-    channel.queue_delete(&audit, false, false).await.unwrap();
-    let missing = run(&["topology", "check"], &config);
-    assert_eq!(missing.code, 3, "{}{}", missing.stdout, missing.stderr);
-    assert!(
-        missing.stdout.contains(&format!("queue \"{audit}\"")) && missing.stdout.contains("[queue-missing]"),
-        "{}",
-        missing.stdout
-    );
-
-    // Something else stands under the name: said clearly, and left alone.
-    let other =
-        QueueDeclaration::durable(FieldTable::new().with("x-queue-type", "classic").with("x-max-length", 5));
-    channel.queue_declare(&audit, &other).await.unwrap();
-    let differs = run(&["topology", "check", "--json"], &config);
-    assert_eq!(differs.code, 3);
-    let finding = &findings(&json(&differs), "queue-differs")[0];
-    assert!(finding["text"].as_str().unwrap().contains("x-max-length is 5"), "{finding}");
-    let apply = run(&["topology", "apply"], &config);
-    assert_eq!(apply.code, 1, "{}", apply.stderr);
-    assert!(apply.stderr.contains(&audit) && apply.stderr.contains("x-max-length"), "{}", apply.stderr);
-    assert!(apply.stderr.contains("delete it when it is empty"), "{}", apply.stderr);
-}
-
-/// B88 (wagslane/go-rabbitmq#190, redpanda-data/connect#111): urls with passwords in error messages.
-#[tokio::test(flavor = "multi_thread")]
-async fn passwords_are_in_no_output_whatever_goes_wrong() {
-    const PASSWORDS: [&str; 4] = ["s3cr3t", "hunter%2", "hunter2", "t0psecret"];
-    let world = World::unmigrated().await;
-    let port = closed_port();
-    let store = store_url(&world);
-    let broker = url(Broker::RabbitMq);
-    let at = |url: &str| url.split_once('@').unwrap().1.to_owned();
-    let (store_at, broker_at) = (at(&store), at(&broker));
-    let urls = [
-        // A wrong port, a wrong password, and a password that breaks the url.
-        (format!("mysql://app:s3cr3t%40x@127.0.0.1:{port}/points"), broker.clone()),
-        (format!("mysql://app:s3cr3t%40x@{store_at}"), broker.clone()),
-        (format!("mysql://app:s3cr3t/hunter2@{store_at}"), broker.clone()),
-        (format!("mysql://app:hunter%2@{store_at}"), broker.clone()),
-        (store.clone(), format!("amqp://app:s3cr3t%40x@127.0.0.1:{port}/%2f")),
-        (store.clone(), format!("amqp://guest:s3cr3t%40x@{broker_at}")),
-        (store.clone(), format!("amqp://guest:s3cr3t?hunter2=t0psecret@{broker_at}")),
-        (store.clone(), format!("amqp://guest:s3cr3t@{broker_at}?t0psecret=hunter2")),
-    ];
-    for (case, (store, broker)) in urls.iter().enumerate() {
-        let text = points(&world, broker).replace(&store_url(&world), store);
-        let config = write(&world, &format!("secret-{case}.toml"), &text);
-        for command in [
-            &["status", "--json"] as &[&str],
-            &["migrate"],
-            &["doctor"],
-            &["doctor", "--json"],
-            &["topology", "check"],
-            &["topology", "apply"],
-        ] {
-            let output = run(command, &config);
-            let said = format!("{}{}", output.stdout, output.stderr);
-            for password in PASSWORDS {
-                assert!(!said.contains(password), "{password} in {command:?} of case {case}: {said}");
-            }
-        }
-        // The long-running commands say it in their logs, at the most talkative level too.
-        let mut child = Child::start("run", &config, &[("CONSIGN_LOG", "debug")]);
-        let trouble = ["connecting failed", "refuses this user", "cannot connect", "problems", "error"];
-        world
-            .eventually(SOON, "the trouble is in the log", async || {
-                let log = child.log();
-                !child.is_running() || trouble.iter().any(|word| log.contains(word))
-            })
-            .await;
-        child.kill();
-        let log = child.log();
-        for password in PASSWORDS {
-            assert!(!log.contains(password), "{password} in the log of case {case}: {log}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_is_said_clearly_and_fails_the_command() {
-    let world = World::unmigrated().await;
-    let port = closed_port();
-    let text = points(&world, &url(Broker::RabbitMq))
-        .replace(&store_url(&world), &format!("mysql://root@127.0.0.1:{port}/points"));
-    let config = write(&world, "away.toml", &text);
-
-    for command in [&["status"] as &[&str], &["status", "--json"], &["migrate"]] {
-        let output = run(command, &config);
-        assert_eq!(output.code, 1, "{command:?}: {}", output.stderr);
-        assert_eq!(output.stdout, "", "{command:?}");
-        assert!(output.stderr.contains("cannot connect to the store"), "{}", output.stderr);
-    }
-    // Doctor goes on with the rest.
-    let output = run(&["doctor", "--json"], &config);
-    assert_eq!(output.code, 1);
-    assert_eq!(findings(&json(&output), "store-unavailable").len(), 1);
-    assert_eq!(findings(&json(&output), "broker-version").len(), 1);
-
-    // A database that does not exist, and tables that do not.
-    let absent = points(&world, &url(Broker::RabbitMq))
-        .replace(&store_url(&world), &format!("{}_absent", store_url(&world)));
-    let output = run(&["status"], &write(&world, "absent.toml", &absent));
-    assert_eq!(output.code, 1);
-    assert!(output.stderr.contains(&format!("{}_absent", world.name)), "{}", output.stderr);
-    world.run("DROP TABLE outbox_event").await;
-    let output = run(&["status"], &write(&world, "bare.toml", &points(&world, &url(Broker::RabbitMq))));
-    assert_eq!(output.code, 1);
-    assert!(
-        output.stderr.contains("outbox_event") && output.stderr.contains("consign migrate"),
-        "{}",
-        output.stderr
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_is_away_fails_checks_but_not_the_status_of_the_tables() {
-    let world = World::migrated().await;
-    let port = closed_port();
-    let config =
-        write(&world, "away.toml", &points(&world, &format!("amqp://guest:guest@127.0.0.1:{port}/%2f")));
-    must(&["migrate"], &config);
-
-    let check = run(&["topology", "check"], &config);
-    assert_eq!(check.code, 3, "{}", check.stderr);
-    assert!(
-        check.stdout.contains("[broker-unreachable]") && check.stdout.contains("fix: start the broker"),
-        "{}",
-        check.stdout
-    );
-    let apply = run(&["topology", "apply"], &config);
-    assert_eq!(apply.code, 1);
-    assert!(
-        apply.stderr.contains("destination main") && apply.stderr.contains("unavailable"),
-        "{}",
-        apply.stderr
-    );
-    assert_eq!(run(&["doctor"], &config).code, 1);
-    assert_eq!(run(&["status"], &config).code, 0, "status is about the tables");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_without_its_broker_waits_loudly_and_burns_no_attempt() {
-    let world = World::migrated().await;
-    let port = closed_port();
-    let away = write(
-        &world,
-        "away.toml",
-        &catch_all(&world, &format!("amqp://guest:guest@127.0.0.1:{port}/%2f"), ""),
-    );
-    let there = write(&world, "there.toml", &catch_all(&world, &url(Broker::RabbitMq), ""));
-    must(&["topology", "apply"], &there);
-    for row in 0..5 {
-        world.insert(&format!("e-{row}"), "OrderPaid", "{}").await;
-    }
-
-    let mut relay = Child::start("relay", &away, &[]);
-    world
-        .eventually(SOON, "the relay says what it waits for", async || {
-            let log = relay.log();
-            log.contains("connecting failed")
-                && log.contains(&port.to_string())
-                && log.contains("claims pause")
-        })
-        .await;
-    // For a while, longer than several polls and sweeps, nothing may change.
-    let until = tokio::time::Instant::now() + Duration::from_secs(3);
-    while tokio::time::Instant::now() < until {
-        assert!(relay.is_running(), "{}", relay.log());
-        let touched = "SELECT COUNT(*) FROM outbox_event WHERE status <> 'NEW' OR attempts <> 0";
-        assert_eq!(world.number(touched).await, 0);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let first = relay.log().matches("connecting failed").count();
-    assert_eq!(first, 1, "an outage is one line, not one a second: {}", relay.log());
-    relay.terminate();
-    assert!(relay.wait(SOON).await.success(), "{}", relay.log());
-
-    let relay = Child::start("relay", &there, &[]);
-    world.eventually(SOON, "every row is SENT", async || world.count("SENT").await == 5).await;
-    assert_eq!(world.number("SELECT CAST(MAX(attempts) AS SIGNED) FROM outbox_event").await, 1);
-    drop(relay);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_demo_loses_and_doubles_nothing_while_its_processes_are_killed() {
     let output = tokio::task::spawn_blocking(|| call(&["demo", "--events", "300", "--json"])).await.unwrap();
 
@@ -605,7 +328,7 @@ async fn usage_errors_end_with_two_and_help_with_zero() {
     }
     // A relay without a destination, and consumers that nobody declared.
     let world = World::unmigrated().await;
-    let bare: PathBuf = write(&world, "bare.toml", &beginning(&store_url(&world)));
+    let bare = write(&world, "bare.toml", &beginning(&store_url(&world)));
     for (command, fix) in [("relay", "[destination.NAME]"), ("consume", "[[consumer]]")] {
         let output = run(&[command], &bare);
         assert_eq!(output.code, 1, "{command}: {}", output.stderr);

@@ -183,8 +183,8 @@ async fn ids_above_two_to_the_53_that_differ_by_one_are_a_conflict() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_consumer_processes_make_one_effect_of_many_copies() {
-    const ORDERS: u64 = 40;
-    const COPIES: u64 = 5;
+    const ORDERS: usize = 40;
+    const COPIES: usize = 5;
     let story = Story::new(COLUMNS, "").await;
     // Both are on the queue before the first copy comes.
     let consumers = [story.consume(), story.consume()];
@@ -196,20 +196,18 @@ async fn two_consumer_processes_make_one_effect_of_many_copies() {
     }
     for order in 0..ORDERS {
         for copy in 0..COPIES {
-            story.send(&format!("e-{order}-{copy}"), &paid(order, 7, 3)).await;
+            story.send(&format!("e-{order}-{copy}"), &paid(order as u64, 7, 3)).await;
         }
     }
     let processed =
         |word: &str| consumers.iter().map(|consumer| mentions(&consumer.log(), word)).sum::<usize>();
     story
         .world
-        .eventually(SOON, "every copy was processed", async || {
-            processed("processed=") >= (ORDERS * COPIES) as usize
-        })
+        .eventually(SOON, "every copy was processed", async || processed("processed=") >= ORDERS * COPIES)
         .await;
 
-    assert_eq!(processed("processed=Applied") as u64, ORDERS);
-    assert_eq!(processed("processed=Duplicate") as u64, ORDERS * (COPIES - 1));
+    assert_eq!(processed("processed=Applied"), ORDERS);
+    assert_eq!(processed("processed=Duplicate"), ORDERS * (COPIES - 1));
     for consumer in &consumers {
         assert!(mentions(&consumer.log(), "processed=") > 0, "one process did all the work: nothing raced");
     }
@@ -366,22 +364,19 @@ async fn the_second_consumer_has_its_own_markers_and_its_own_fate() {
 
     assert_eq!(world.count("SENT").await, 3);
     assert_eq!(story.points(7).await, 100);
-    let messages = cell(&world, "SELECT GROUP_CONCAT(CONCAT_WS('|', order_id, user_id, event_type) ORDER BY order_id) FROM sms_message").await;
+    let messages = cell(world, "SELECT GROUP_CONCAT(CONCAT_WS('|', order_id, user_id, event_type) ORDER BY order_id) FROM sms_message").await;
     assert_eq!(messages, "1|7|OrderPaid,2|77|OrderPaid");
     let markers = cell(
-        &world,
+        world,
         "SELECT GROUP_CONCAT(CONCAT_WS('|', consumer_name, business_key) ORDER BY 1) FROM consumed_operation",
     )
     .await;
     let mut markers: Vec<&str> = markers.split(',').collect();
     markers.sort_unstable();
     assert_eq!(markers, ["points-award|order:1:paid", "sms|order:1:OrderPaid", "sms|order:2:OrderPaid"]);
+    assert_eq!(cell(world, "SELECT GROUP_CONCAT(consumer_name) FROM consign_conflict").await, "points-award");
     assert_eq!(
-        cell(&world, "SELECT GROUP_CONCAT(consumer_name) FROM consign_conflict").await,
-        "points-award"
-    );
-    assert_eq!(
-        cell(&world, "SELECT GROUP_CONCAT(consumer_name) FROM consign_dead_delivery").await,
+        cell(world, "SELECT GROUP_CONCAT(consumer_name) FROM consign_dead_delivery").await,
         "points-award"
     );
     story.end(vec![everything]).await;

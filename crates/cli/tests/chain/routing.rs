@@ -163,16 +163,15 @@ async fn classic_queues_quorum_queues_and_streams_of_both_brokers_take_every_row
     let name = world.name.clone();
     for broker in [Broker::RabbitMq, Broker::RabbitMq4] {
         let address = url(broker);
-        let mut text = beginning(&store_url(&world));
-        text += &format!(
-            "[destination.main]\ntype = \"rabbitmq\"\nurl = \"{address}\"\nexchange = {{ name = \"{name}\" }}\n"
+        let queues = ["classic", "quorum", "stream"].map(|kind| {
+            format!("  {{ name = \"{name}-{kind}\", type = \"{kind}\", bindings = [\"#\"] }},\n")
+        });
+        let text = format!(
+            "{}[destination.main]\ntype = \"rabbitmq\"\nurl = \"{address}\"\nexchange = {{ name = \"{name}\" }}\n\
+             queue = [\n{}]\n\n[[route]]\nevent_type = \"*\"\ndestination = \"main\"\n",
+            beginning(&store_url(&world)),
+            queues.concat()
         );
-        for kind in ["classic", "quorum", "stream"] {
-            text += &format!(
-                "[[destination.main.queue]]\nname = \"{name}-{kind}\"\ntype = \"{kind}\"\nbindings = [\"#\"]\n"
-            );
-        }
-        text += "[[route]]\nevent_type = \"*\"\ndestination = \"main\"\n";
         let config = write(&world, "kinds.toml", &text);
         must(&["topology", "apply"], &config);
         must(&["topology", "check"], &config);
@@ -235,9 +234,8 @@ async fn renamed_tables_and_columns_work_from_insert_to_effect() {
     let name = world.name.clone();
     world.run("DROP TABLE outbox_event").await;
     world.run("DROP TABLE consumed_operation").await;
-    let mut text = catch_all(&world, &url(Broker::RabbitMq), "");
-    text += &format!(
-        "\n[[destination.main.queue]]\nname = \"{name}-points\"\ntype = \"classic\"\nbindings = [\"OrderPaid\"]\n\n\
+    let text = format!(
+        "{}\n[[destination.main.queue]]\nname = \"{name}-points\"\ntype = \"classic\"\nbindings = [\"OrderPaid\"]\n\n\
          [[outbox]]\nname = \"orders\"\ntable = \"order_messages\"\ncolumns = {{ event_id = \"id\", event_type = \"kind\", \
          payload = \"body\", status = \"state\", available_at = \"due_at\", lease_token = \"owner\", attempts = \"tries\", \
          last_error = \"problem\", aggregate_id = \"order\" }}\n\n\
@@ -247,7 +245,8 @@ async fn renamed_tables_and_columns_work_from_insert_to_effect() {
          bind.order_id = {{ pointer = \"/orderId\", type = \"integer\" }}\n\
          bind.user_id = {{ pointer = \"/userId\", type = \"integer\" }}\n\
          bind.amount = {{ pointer = \"/amount\", type = \"integer\" }}\n\
-         [[consumer.statement]]\nsql = \"UPDATE points_account SET points = points + :amount WHERE user_id = :user_id\"\n"
+         [[consumer.statement]]\nsql = \"UPDATE points_account SET points = points + :amount WHERE user_id = :user_id\"\n",
+        catch_all(&world, &url(Broker::RabbitMq), "")
     );
     let config = write(&world, "renamed.toml", &text);
     must(&["migrate"], &config);
