@@ -15,7 +15,7 @@ use super::catalog::Service;
 use super::say;
 use crate::workspace;
 
-const PORT_BASE: u16 = 33000;
+const PORT_BASE: u16 = 23000;
 /// Offsets from the base reach this far, see `catalog.rs`.
 const PORT_SPAN: u16 = 500;
 
