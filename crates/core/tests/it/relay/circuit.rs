@@ -218,12 +218,13 @@ fn a_destination_that_accepts_again_is_probed_at_once() {
     let mut harness = Harness::with_defaults();
     open(&mut harness);
     harness.unavailable("a");
-    harness.pass(seconds(120));
     assert!(harness.claims.is_empty());
 
     harness.accepting("a");
 
-    assert_eq!(harness.claim_request().limit, 1);
+    // Whatever was left of the breaker's pause, connecting says more.
+    let request = harness.claims.pop_front().expect("it is claimed for at once");
+    assert_eq!(request.limit, 1);
 }
 
 /// L5: rows given back during an outage are due within seconds of its end, however long the breaker's pause was.
@@ -283,6 +284,25 @@ fn a_probe_whose_channel_died_late_makes_room_for_another() {
     harness.claimed([row("next", "a")]);
 
     assert_eq!(harness.flying(), ["next"]);
+}
+
+/// The breaker's pause ends while it can let nothing through: its driver must not spin on that moment.
+#[test]
+fn a_breaker_that_opens_beside_a_quarantine_waits_for_its_end() {
+    let mut harness = Harness::with_defaults();
+    harness.claimed(rows("e", 6, "a"));
+    harness.claimed([]);
+    harness.land("e0", crate::harness::channel_closed());
+    for number in 1..6 {
+        harness.land(&format!("e{number}"), timed_out());
+    }
+    harness.settle_all();
+
+    harness.pass(seconds(10));
+    assert!(harness.claims.is_empty());
+
+    harness.land("e0", confirmed());
+    assert_eq!(harness.claim_request().limit, 500);
 }
 
 #[test]

@@ -246,9 +246,8 @@ fn suspects_keep_their_lease_and_are_not_published_beyond_it() {
     assert!(settled[1..].iter().all(|(_, to)| matches!(to, Transition::Release { .. })), "{settled:?}");
 }
 
-/// The probe of a half-open breaker may be the message that kills channels: the breaker must still find its way.
-#[test]
-fn a_probe_whose_channel_dies_is_tried_alone_and_decides() {
+/// A probe of an open breaker whose channel died, so that it is tried alone.
+fn quarantined_probe() -> Harness {
     let mut harness = Harness::with_defaults();
     harness.claimed(rows("fail", 5, "a"));
     for number in 0..5 {
@@ -258,13 +257,32 @@ fn a_probe_whose_channel_dies_is_tried_alone_and_decides() {
     harness.claimed([]);
     harness.claimed([row("probe", "a")]);
     assert_eq!(harness.lane("probe"), Lane::Window);
-
     harness.land("probe", channel_closed());
     assert_eq!(harness.lane("probe"), Lane::Quarantine);
+    harness
+}
+
+/// The probe may be the very message that kills channels: the breaker must still find its way.
+#[test]
+fn a_probe_whose_channel_dies_is_tried_alone_and_closes_the_breaker_when_it_is_confirmed() {
+    let mut harness = quarantined_probe();
+
     harness.land("probe", confirmed());
 
     assert!(matches!(harness.settle_one(), Transition::Sent(_)));
     assert_eq!(harness.claim_request().limit, 500);
+}
+
+#[test]
+fn a_probe_whose_channel_dies_is_tried_alone_and_opens_the_breaker_again_when_it_fails() {
+    let mut harness = quarantined_probe();
+
+    harness.land("probe", timed_out());
+    harness.settle_all();
+
+    let failed = harness.now;
+    assert_eq!(harness.claim_request().limit, 1);
+    assert!(harness.now.since(failed) >= seconds(1), "the pause grew");
 }
 
 #[test]
