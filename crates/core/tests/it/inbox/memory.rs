@@ -227,10 +227,11 @@ impl InboxStore for Memory {
     async fn marker(&self, operation: &Operation) -> Result<Option<StoredMarker>, StoreError> {
         self.step(Step::ReadMarker)?;
         let mut state = self.state();
+        let key = (operation.consumer.clone(), operation.key.clone());
         if state.faults.pop_front_if(|fault| matches!(fault, Fault::MarkerVanishes)).is_some() {
-            return Ok(None);
+            state.markers.remove(&key);
         }
-        Ok(state.markers.get(&(operation.consumer.clone(), operation.key.clone())).cloned())
+        Ok(state.markers.get(&key).cloned())
     }
 
     async fn record_conflict(

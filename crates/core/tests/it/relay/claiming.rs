@@ -170,6 +170,18 @@ fn claims_stop_while_the_held_bytes_leave_no_room_for_another_batch() {
 }
 
 #[test]
+fn a_batch_larger_than_everything_that_may_be_held_is_claimed_with_empty_hands() {
+    let settings = RelaySettings { batch_bytes: 10_000, held_bytes: 5_000, ..RelaySettings::default() };
+    let mut harness = Harness::new(settings, &["a"]);
+
+    harness.claimed_of_more([row("e", "a")]);
+    assert!(harness.claims.is_empty());
+
+    harness.land("e", confirmed());
+    assert_eq!(harness.claims.len(), 1);
+}
+
+#[test]
 fn one_row_heavier_than_every_limit_still_flows() {
     let settings = RelaySettings {
         batch_bytes: 1_000,
