@@ -9,7 +9,7 @@ use crate::harness::audit::{by_event, repeats};
 use crate::harness::{Child, World, require_failpoints};
 
 const ORDERS: u32 = 30;
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 const SIGABRT: i32 = 6;
 
 /// A world with orders waiting, and its config.

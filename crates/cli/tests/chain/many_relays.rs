@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::audit::{by_event, repeats};
 use crate::harness::{Child, Config, World, succeed, text};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Leases that no slow machine outlives, and no consumer queues that nobody reads.
 fn unhurried(world: &World) -> Config {

@@ -7,7 +7,7 @@ use consign_conformance::proxy::{Cut, Direction, Flow};
 use crate::harness::audit::{by_event, repeats};
 use crate::harness::{Child, World};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// B20 (OpenSDN-io/community#129, rabbitmq/rabbitmq-dotnet-client#1928, amqp-node/amqplib#530): confirms that never
 /// come end by their deadline.

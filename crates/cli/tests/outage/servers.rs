@@ -14,7 +14,7 @@ static TURN: Mutex<()> = Mutex::const_new(());
 /// A world on servers that may be broken.
 pub struct Scene {
     // Dropped in this order: the servers come back, the world is cleaned away on them, the next test has its turn.
-    servers: Servers,
+    _servers: Servers,
     pub world: World,
     _turn: MutexGuard<'static, ()>,
 }
@@ -25,15 +25,17 @@ impl Scene {
         let turn = TURN.lock().await;
         let servers = Servers;
         let world = World::migrated_on(Broker::RabbitMq4).await;
-        Self { servers, world, _turn: turn }
+        Self { _servers: servers, world, _turn: turn }
     }
 
     /// Runs `cargo xtask services` with these arguments; it must succeed.
+    #[expect(clippy::unused_self, reason = "only who has the turn may do this")]
     pub fn control(&self, arguments: &[&str]) {
-        self.servers.control(arguments).unwrap_or_else(|error| panic!("services {arguments:?}: {error}"));
+        Servers::run(arguments).unwrap_or_else(|error| panic!("services {arguments:?}: {error}"));
     }
 
     /// The same, while other work of the test goes on.
+    #[expect(clippy::unused_self, reason = "only who has the turn may do this")]
     pub async fn control_aside(&self, arguments: &[&'static str]) {
         let words = arguments.to_vec();
         let run = tokio::task::spawn_blocking(move || Servers::run(&words));
@@ -68,10 +70,6 @@ const CALM: [&str; 5] = ["ctl", RABBITMQ, "set_vm_memory_high_watermark", "absol
 struct Servers;
 
 impl Servers {
-    fn control(&self, arguments: &[&str]) -> Result<(), String> {
-        Self::run(arguments)
-    }
-
     fn run(arguments: &[&str]) -> Result<(), String> {
         let runner = std::env::var_os("CONSIGN_XTASK")
             .ok_or("CONSIGN_XTASK is not set: run these tests by `cargo xtask test`")?;
@@ -92,7 +90,7 @@ impl Drop for Servers {
     /// `up` wakes a frozen server, starts a dead one and leaves a healthy one alone.
     fn drop(&mut self) {
         for restore in [&["up", MYSQL, RABBITMQ][..], &CALM] {
-            if let Err(error) = self.control(restore) {
+            if let Err(error) = Self::run(restore) {
                 eprintln!("services {restore:?}: {error}");
             }
         }
