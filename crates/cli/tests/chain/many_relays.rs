@@ -1,8 +1,9 @@
 //! Relays side by side: no row twice, a frozen one is fenced, a drained one leaves nothing behind.
 
+use std::path::Path;
 use std::time::Duration;
 
-use consign_conformance::proxy::{Direction, Flow};
+use consign_conformance::proxy::{Cut, Direction, Flow};
 use serde_json::Value;
 
 use crate::harness::audit::{by_event, repeats};
@@ -39,6 +40,19 @@ async fn three_relays_send_twenty_thousand_rows_once_each() {
     drop(relays);
 }
 
+/// How many settles came too late, as the status says.
+fn fenced(config: &Path) -> i64 {
+    let status = succeed(&["status", "--json", "--config", text(config)]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    status["outbox"][0]["fenced"].as_i64().unwrap()
+}
+
+/// Returns when the relay has its connection to the broker.
+async fn connected(world: &World, relay: &Child) {
+    let available = async || relay.log().contains("destination is available");
+    world.eventually(DEADLINE, "the relay is connected", available).await;
+}
+
 /// B01 (xavierjohn/Trellis#644, aasmanj/altarwed#615): a relay that slept through its lease while its publish was
 /// unconfirmed settles nothing afterwards; the row stays as its successor left it, and the status shows it.
 #[tokio::test(flavor = "multi_thread")]
@@ -50,8 +64,7 @@ async fn relay_that_was_frozen_past_its_lease_is_fenced() {
     let direct = world.prepare(times(world.config()));
     let proxied = times(world.config()).broker(through).write("proxied.toml");
     let mut first = Child::start("relay", &proxied, &[]);
-    let connected = async || first.log().contains("destination is available");
-    world.eventually(DEADLINE, "the first relay is connected", connected).await;
+    connected(&world, &first).await;
 
     proxy.set(Direction::ToClient, Flow::Swallow);
     world.insert_many(1).await;
@@ -67,11 +80,7 @@ async fn relay_that_was_frozen_past_its_lease_is_fenced() {
     proxy.heal();
     first.go_on();
 
-    let fenced = async || {
-        let status: Value =
-            serde_json::from_str(&succeed(&["status", "--json", "--config", text(&direct)])).unwrap();
-        status["outbox"][0]["fenced"] == 1
-    };
+    let fenced = async || fenced(&direct) == 1;
     world.eventually(DEADLINE, "the status counts the fenced settle", fenced).await;
     first.terminate();
     assert!(first.wait(DEADLINE).await.success());
@@ -79,6 +88,52 @@ async fn relay_that_was_frozen_past_its_lease_is_fenced() {
     assert_eq!(found, left, "the row stays as the second relay left it");
     let copies = world.assert_sent(1).await;
     assert_eq!(repeats(&copies), 1, "one copy of each relay, and none after the freeze");
+}
+
+/// B01, with the successor still waiting for its own confirm: the row is SENDING as the sleeper left it, and only the
+/// token tells that it is another relay's now.
+#[tokio::test(flavor = "multi_thread")]
+async fn relay_that_was_frozen_leaves_its_successors_lease_alone() {
+    let world = World::migrated().await;
+    let (first_proxy, first_url) = world.proxy().await;
+    let (second_proxy, second_url) = world.proxy().await;
+    let times = |config: Config, lease: &str, deadline: &str| {
+        config.set("relay.lease_seconds", lease).set("relay.publish_deadline_seconds", deadline)
+    };
+    let direct = world.prepare(world.config());
+    let first_config = times(world.config(), "8", "6").broker(first_url).write("first.toml");
+    let second_config = times(world.config(), "120", "100").broker(second_url).write("second.toml");
+    let first = Child::start("relay", &first_config, &[]);
+    let mut second = Child::start("relay", &second_config, &[]);
+    connected(&world, &first).await;
+    connected(&world, &second).await;
+    second.stop();
+    first_proxy.set(Direction::ToClient, Flow::Swallow);
+    second_proxy.set(Direction::ToClient, Flow::Swallow);
+
+    world.insert_many(1).await;
+    let copies = async |wanted| world.audit().await.len() == wanted;
+    world.eventually(DEADLINE, "the broker has the first relay's message", async || copies(1).await).await;
+    first.stop();
+    second.go_on();
+    world.eventually(DEADLINE, "the broker has the second relay's message", async || copies(2).await).await;
+    let lease = "SELECT CONCAT(status, ' ', attempts, ' ', lease_token, ' ', locked_until) FROM outbox_event";
+    let held: String = sqlx::query_scalar(lease).fetch_one(&world.pool).await.unwrap();
+    assert!(held.starts_with("SENDING 2 "), "the second relay holds the row: {held}");
+    first.go_on();
+
+    let fenced = async || fenced(&direct) == 1;
+    world.eventually(DEADLINE, "the status counts the fenced settle", fenced).await;
+    let found: String = sqlx::query_scalar(lease).fetch_one(&world.pool).await.unwrap();
+    assert_eq!(found, held, "the lease is the second relay's");
+    drop(first);
+    second_proxy.heal();
+    second_proxy.cut(Cut::Reset);
+    let sent = async || world.is_sent(1).await;
+    world.eventually(DEADLINE, "the second relay sends the row again, on a new connection", sent).await;
+    second.terminate();
+    assert!(second.wait(DEADLINE).await.success());
+    world.assert_sent(1).await;
 }
 
 /// SIGTERM under load: what is in flight is settled, what is not is released, and the next relay goes on.
@@ -120,8 +175,7 @@ async fn second_signal_ends_the_relay_at_once_and_loses_nothing() {
     let direct = world.prepare(patient(world.config()));
     let proxied = patient(world.config()).broker(through).write("proxied.toml");
     let mut relay = Child::start("relay", &proxied, &[]);
-    let connected = async || relay.log().contains("destination is available");
-    world.eventually(DEADLINE, "the relay is connected", connected).await;
+    connected(&world, &relay).await;
     proxy.set(Direction::ToClient, Flow::Swallow);
     world.insert_many(ROWS).await;
     let published = async || !world.audit().await.is_empty();

@@ -35,7 +35,6 @@ impl Scene {
     }
 
     /// The same, while other work of the test goes on.
-    #[expect(clippy::unused_self, reason = "only who has the turn may do this")]
     pub async fn control_aside(&self, arguments: &[&'static str]) {
         let words = arguments.to_vec();
         let run = tokio::task::spawn_blocking(move || Servers::run(&words));
