@@ -209,6 +209,8 @@ async fn keep_channel(
 ) {
     /// A channel that lived this long is reopened at once.
     const HEALTHY_AFTER: Duration = Duration::from_secs(1);
+    /// The connection lives and the culprits wait in quarantine: good messages must not wait long for a channel.
+    const PAUSE_MAX: Duration = Duration::from_millis(500);
     let mut backoff = Backoff::new();
     while let Some(connection) = connections.next().await {
         if let Some(limit) = &limit {
@@ -231,7 +233,7 @@ async fn keep_channel(
         if asked_at.elapsed() > HEALTHY_AFTER {
             backoff.reset();
         } else {
-            sleep(backoff.pause()).await;
+            sleep(backoff.pause().min(PAUSE_MAX)).await;
         }
     }
 }
