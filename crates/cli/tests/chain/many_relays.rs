@@ -117,7 +117,7 @@ async fn relay_that_was_frozen_leaves_its_successors_lease_alone() {
     first.stop();
     second.go_on();
     world.eventually(DEADLINE, "the broker has the second relay's message", async || copies(2).await).await;
-    let lease = "SELECT CONCAT(status, ' ', attempts, ' ', lease_token, ' ', locked_until) FROM outbox_event";
+    let lease = "SELECT CONCAT_WS(' ', status, attempts, lease_token, locked_until) FROM outbox_event";
     let held: String = sqlx::query_scalar(lease).fetch_one(&world.pool).await.unwrap();
     assert!(held.starts_with("SENDING 2 "), "the second relay holds the row: {held}");
     first.go_on();
