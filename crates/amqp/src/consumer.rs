@@ -12,7 +12,7 @@ use crate::command::{ChannelLease, Command, Sink};
 use crate::error::{ChannelError, ChannelId};
 use crate::method::{self, Content, Incoming, Origin};
 use crate::properties::{Properties, UndecodableProperties};
-use crate::request::{Declaration, fixed_method, settle};
+use crate::request::{Declaration, fixed_method, return_up_to, settle};
 use crate::table::FieldTable;
 
 /// How to consume from a queue.
@@ -122,14 +122,38 @@ impl Consumer {
     /// Stops new deliveries. Those not yet taken with [`next`](Self::next) go back to the queue;
     /// handles already given out stay valid. The channel closes when the last of them is dropped.
     pub async fn cancel(&mut self) -> Result<(), ChannelError> {
+        self.cancel_holding().await?;
+        self.return_untaken();
+        Ok(())
+    }
+
+    /// Stops new deliveries. Those not yet taken stay here until [`give_back`](Self::give_back) or the end
+    /// of the channel.
+    pub async fn cancel_holding(&mut self) -> Result<(), ChannelError> {
         if self.end.get().is_none() {
             let frame = cancel_frame(self.lease.id.number, &self.tag, false)?;
             self.lease.call(frame, &[method::BASIC_CANCEL_OK], None).await?;
             // A server-sent cancel may have come first; then its word stands.
             let _ = self.end.set(ConsumerEnd::CancelledByClient);
         }
-        self.return_untaken();
         Ok(())
+    }
+
+    /// Gives deliveries nobody took back to the queue, in one step, and with them all that were taken and
+    /// are not settled: no handle may be settled any more.
+    ///
+    /// A quorum queue takes only some dozens of settlements at a time from one channel; the broker keeps the
+    /// rest, and forgets it when the channel closes. So what comes right before the end should be few.
+    pub fn give_back(mut self) {
+        self.deliveries.close();
+        let mut last = None;
+        while let Ok((origin, _)) = self.deliveries.try_recv() {
+            last = Some(origin.tag.get());
+        }
+        if let Some(tag) = last {
+            let frame = return_up_to(self.lease.id.number, tag);
+            drop(self.lease.commands.send(Command::Settle { key: self.lease.key, tag, frame }));
+        }
     }
 
     /// Gives deliveries nobody took back to the queue.

@@ -109,6 +109,16 @@ pub(crate) fn settle(channel: u16, id: MethodId, tag: u64, requeue: Option<bool>
     fixed_method(channel, id, &arguments)
 }
 
+/// `basic.nack` for this delivery and all before it, back to the queue.
+pub(crate) fn return_up_to(channel: u16, tag: u64) -> Bytes {
+    const MULTIPLE: u8 = 1;
+    const REQUEUE: u8 = 1 << 1;
+    let mut arguments = BytesMut::with_capacity(9);
+    arguments.put_u64(tag);
+    arguments.put_u8(MULTIPLE | REQUEUE);
+    fixed_method(channel, method::BASIC_NACK, &arguments)
+}
+
 /// The arguments of `connection.start-ok`.
 pub(crate) fn start_ok(client: &FieldTable, mechanism: &str, response: &[u8]) -> Result<Bytes, TooLong> {
     method_frame(0, method::CONNECTION_START_OK, |buffer| {

@@ -46,6 +46,7 @@ macro_rules! broker_suite {
                 a_dropped_consumer_gives_its_messages_back,
                 two_sources_share_one_queue,
                 stop_ends_the_source_and_leaves_receipts_valid,
+                a_closed_source_leaves_behind_what_was_not_settled,
                 a_source_waits_for_messages_to_come,
                 a_dropped_next_loses_no_message,
             ]

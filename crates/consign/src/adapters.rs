@@ -74,6 +74,13 @@ impl Source for AnySource {
             Self::Embedded(source) => source.stop().await,
         }
     }
+
+    async fn close(self) {
+        match self {
+            Self::RabbitMq(source) => source.close().await,
+            Self::Embedded(source) => source.close().await,
+        }
+    }
 }
 
 impl Receipt for AnyReceipt {

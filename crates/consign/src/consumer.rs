@@ -137,6 +137,8 @@ where
                 }
             }
         }
+        // The process may exit right after this: the last acknowledgements must be with the broker.
+        source.close().await;
         totals
     }
 }

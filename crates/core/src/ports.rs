@@ -105,6 +105,11 @@ pub trait Source: Send {
 
     /// Stops new deliveries; receipts already handed out stay valid.
     fn stop(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Ends the source after the last receipt was settled, and returns when the broker has taken every settlement or
+    /// cannot be reached within seconds. A process that exits without it may lose the last acknowledgements, and
+    /// their messages come again.
+    fn close(self) -> impl Future<Output = ()> + Send;
 }
 
 /// What inserting a marker came to. The unique key decides, never a SELECT.

@@ -225,6 +225,26 @@ async fn cancel_returns_what_nobody_took_and_leaves_handles_valid() {
 }
 
 #[tokio::test]
+async fn what_a_cancelled_consumer_holds_goes_back_in_one_step_behind_the_acks() {
+    let (_connection, mut consumer, mut peer) = consuming(10).await;
+    let two = [delivery(1, "m1", b""), delivery(2, "m2", b"")];
+    peer.send(&two.concat()).await;
+    let taken = soon("a delivery", consumer.next()).await.unwrap();
+    let (cancelled, ()) = tokio::join!(consumer.cancel_holding(), async {
+        assert_eq!(peer.expect(1, 60, 30).await, b"\x06ctag-1\0");
+        peer.send(&[delivery(3, "m3", b""), method(1, 60, 31, &[&short_text("ctag-1")])].concat()).await;
+    });
+    cancelled.unwrap();
+
+    taken.handle.ack().unwrap();
+    consumer.give_back();
+
+    assert_eq!(peer.expect(1, 60, 80).await, tag_and(1, 0));
+    assert_eq!(peer.expect(1, 60, 120).await, tag_and(3, 0b11));
+    peer.expect(1, 20, 40).await;
+}
+
+#[tokio::test]
 async fn dropped_consumer_takes_no_more_while_its_handles_live() {
     let (_connection, mut consumer, mut peer) = consuming(10).await;
     peer.send(&delivery(1, "m1", b"")).await;

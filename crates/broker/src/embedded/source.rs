@@ -188,6 +188,11 @@ impl Source for EmbeddedSource {
             let _ = buffered.receipt.settle(SettleTo::Released).await;
         }
     }
+
+    /// Settlements are in the file when they return.
+    async fn close(mut self) {
+        self.stop().await;
+    }
 }
 
 impl Drop for EmbeddedSource {

@@ -11,6 +11,9 @@ use tokio::time::{Instant, sleep};
 /// A connection that lived this long was healthy: the next pause starts small again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
+/// How long the broker may take to answer that a connection is closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
 /// Decorrelated jitter: each pause is drawn between the floor and three times the last one, so that clients that
 /// lost one broker together do not come back together.
 #[derive(Debug)]
@@ -80,6 +83,16 @@ impl Supervisor {
 
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.clone()
+    }
+
+    /// Closes the connection, after everything that was handed to it, and opens no other.
+    pub async fn close(&self) {
+        self.task.abort();
+        let connection = self.connection.borrow().clone();
+        if let Some(connection) = connection {
+            let reason = connection.close(CLOSE_LIMIT).await;
+            tracing::debug!(incarnation = connection.incarnation(), %reason, "connection closed");
+        }
     }
 }
 

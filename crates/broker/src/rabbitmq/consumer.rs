@@ -28,7 +28,7 @@ pub struct SourceOptions {
 #[derive(Debug)]
 pub struct RabbitMqSource {
     options: SourceOptions,
-    _supervisor: Supervisor,
+    supervisor: Supervisor,
     connections: Opening,
     state: State,
     backoff: Backoff,
@@ -76,7 +76,7 @@ impl RabbitMqSource {
             Supervisor::start(options.connect.clone(), &format!("consumer of {}", options.queue));
         Self {
             connections: supervisor.connection(),
-            _supervisor: supervisor,
+            supervisor,
             options,
             state: State::Closed { until: Instant::now() },
             backoff: Backoff::new(),
@@ -245,11 +245,21 @@ impl Source for RabbitMqSource {
         };
         self.state = State::Stopped(consumer);
         if let State::Stopped(Some(consumer)) = &mut self.state
+            // What nobody took goes back at the end: a burst of returns would hold up the acknowledgements behind it.
             && let Err(error) = consumer.cancel().await
         {
             // The channel is gone, and with it all deliveries.
             tracing::debug!(queue = %self.options.queue, %error, "cancelling the consumer");
         }
+    }
+
+    /// AMQP does not answer an acknowledgement. The answer to closing the connection comes behind all of them.
+    async fn close(mut self) {
+        self.stop().await;
+        if let State::Stopped(Some(consumer)) = self.take_state() {
+            consumer.give_back();
+        }
+        self.supervisor.close().await;
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - `crash`: the program dies at every window; `many_relays`: relays side by side, frozen, drained
 //! - `unknown`: the broker's answers get lost; `rows`, `routing`, `consumer`, `commands`: everything else
+//! - `reported`: what users of other systems reported and nothing above has
 //! - `post`: queues to look into and configs made of text
 
 mod commands;
@@ -10,6 +11,7 @@ mod crash;
 mod harness;
 mod many_relays;
 mod post;
+mod reported;
 mod routing;
 mod rows;
 mod unknown;

@@ -150,6 +150,22 @@ pub async fn stop_ends_the_source_and_leaves_receipts_valid<F: BrokerFixture>() 
     assert_eq!(next(&mut source).await.message.id.as_deref(), Some("later"));
 }
 
+/// Once closed, the source has settled what was settled and given back the rest.
+/// Case B84 (`MassTransit/MassTransit#1478`).
+pub async fn a_closed_source_leaves_behind_what_was_not_settled<F: BrokerFixture>() {
+    let fixture = with_messages::<F>(&["a", "b", "c", "d"]).await;
+    let mut source = fixture.source().await;
+    let taken = [next(&mut source).await, next(&mut source).await];
+
+    within(PATIENCE, source.stop()).await;
+    for delivery in taken {
+        accept(delivery).await.expect("the receipt outlives the stop");
+    }
+    within(PATIENCE, source.close()).await;
+
+    eventually(PATIENCE, || async { fixture.ready().await == 2 }).await;
+}
+
 /// A source of an empty queue waits and delivers what comes.
 pub async fn a_source_waits_for_messages_to_come<F: BrokerFixture>() {
     let fixture = F::fresh().await;

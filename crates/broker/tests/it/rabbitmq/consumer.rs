@@ -81,6 +81,39 @@ async fn acks_just_before_the_source_is_dropped_reach_the_broker() {
     }
 }
 
+/// `B84` (MassTransit/MassTransit#1478): a quorum queue's channel forgets acknowledgements that wait behind a burst of
+/// returns when it closes, so nothing may be returned in a burst.
+#[tokio::test]
+async fn acks_just_before_the_source_is_closed_are_kept_although_much_goes_back_unseen() {
+    const ROUNDS: u64 = 4;
+    const TAKEN: u64 = 4;
+    for server in Server::BOTH {
+        let fixture = Fixture::new(server, "quorum").await;
+        let destination = fixture.destination().await;
+        for number in 0..150 {
+            let event = event(format!("e-{number}"), "{}");
+            let _ = fixture.publish(&destination, Lane::Window, event, "bound").await;
+        }
+        let published = fixture.ready().await;
+
+        for round in 1..=ROUNDS {
+            let mut source = fixture.source(100);
+            let mut held = Vec::new();
+            for _ in 0..TAKEN {
+                held.push(next(&mut source).await);
+            }
+            source.stop().await;
+            for delivery in held {
+                ack(delivery).await.unwrap();
+            }
+            source.close().await;
+
+            let left = published - round * TAKEN;
+            eventually("every other message in the queue", || async { fixture.ready().await == left }).await;
+        }
+    }
+}
+
 /// The broker cancels a consumer whose queue is deleted; the source waits for the queue and consumes again.
 #[tokio::test]
 async fn a_queue_that_was_deleted_is_consumed_again_when_it_is_back() {

@@ -167,7 +167,8 @@ impl Bench {
         const LOCK_WAIT_TIMEOUT: u16 = 1205;
         let mut connection =
             options(self.server).database(&self.name).connect().await.expect("the server answers");
-        let lock = "SET SESSION lock_wait_timeout = 1; LOCK TABLES outbox_event WRITE, consumed_operation WRITE";
+        let lock =
+            "SET SESSION lock_wait_timeout = 1; LOCK TABLES outbox_event WRITE, consumed_operation WRITE";
         let locked = raw_sql(lock).execute(&mut connection).await;
         // Closing unlocks.
         sqlx::Connection::close(connection).await.expect("the connection closes");
