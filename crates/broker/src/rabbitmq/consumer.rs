@@ -246,7 +246,7 @@ impl Source for RabbitMqSource {
         self.state = State::Stopped(consumer);
         if let State::Stopped(Some(consumer)) = &mut self.state
             // What nobody took goes back at the end: a burst of returns would hold up the acknowledgements behind it.
-            && let Err(error) = consumer.cancel().await
+            && let Err(error) = consumer.cancel_holding().await
         {
             // The channel is gone, and with it all deliveries.
             tracing::debug!(queue = %self.options.queue, %error, "cancelling the consumer");
