@@ -26,6 +26,12 @@ pub(crate) async fn append(
         .into_iter()
         .map(|event| Appended::new(event, &prepared.shape))
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(event) = events.iter().find(|event| event.weight() > prepared.packet_bytes_max) {
+        // The server would hang up instead of answering (B77).
+        let length = event.payload.as_ref().map_or(0, bytes::Bytes::len) as u64;
+        let limit = prepared.packet_bytes_max as u64;
+        return Err(AppendError::TooLong { field: "payload", length, limit });
+    }
     let mut rest = events.as_slice();
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(chunk(rest, prepared.packet_bytes_max / 2));
