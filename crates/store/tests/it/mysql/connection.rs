@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use consign_conformance::proxy::{Direction, Flow, Proxy};
+use consign_conformance::proxy::{Cut, Direction, Flow};
 use consign_conformance::waiting::{eventually, within};
 use consign_core::operation::{Comparison, Operation};
 use consign_core::ports::{InboxStore, InboxTransaction, Mark, OutboxStore, StoreError};
-use consign_store::mapping::{MarkerMapping, OutboxMapping};
-use consign_store::mysql::{Database, Encryption, Inbox, Options, Outbox, PayloadColumn};
+use consign_store::mapping::MarkerMapping;
+use consign_store::mysql::{Database, Encryption, Inbox, Options, PayloadColumn};
 use sqlx::{AssertSqlSafe, Row, raw_sql};
 
 use crate::mysql::server::{Bench, Server, claim, released, request, settle};
@@ -115,22 +115,11 @@ async fn a_killed_connection_costs_one_unit_at_most(server: Server) {
     }
 }
 
-async fn proxied(bench: &Bench, unit_timeout: Duration) -> (Proxy, Outbox) {
-    let options = bench.options();
-    let (user, rest) = options.url.split_once('@').expect("a user in the url");
-    let (address, name) = rest.split_once('/').expect("a database in the url");
-    let proxy = Proxy::start(address.parse().expect("an address")).await.expect("a port is free");
-    let url = format!("{user}@{}/{name}", proxy.address());
-    let options = Options { unit_timeout, connect_timeout: Duration::from_secs(2), ..Options::new(url) };
-    let database = Database::open(&options).expect("valid options");
-    (proxy, Outbox::new(database, OutboxMapping::default(), "relay-test"))
-}
-
 /// B78, `t8y2/dbx#1391`: packets that vanish must not hang a unit of work for ever.
 async fn a_silent_server_ends_a_unit_within_its_limit(server: Server) {
     let bench = Bench::contract(server).await;
     bench.insert("a").await;
-    let (proxy, outbox) = proxied(&bench, Duration::from_secs(1)).await;
+    let (proxy, outbox) = bench.behind_proxy(Duration::from_secs(1)).await;
     let claims = claim(&outbox, 1).await.claims;
     let settled = consign_core::settle::SettleBatch { settlements: released(claims), repeat: false };
     outbox.sweep(1, Duration::ZERO, 20).await.expect("the settle's connection is open");
@@ -154,10 +143,10 @@ async fn a_silent_server_ends_a_unit_within_its_limit(server: Server) {
 async fn a_server_that_comes_back_is_found_again(server: Server) {
     let bench = Bench::contract(server).await;
     bench.insert("a").await;
-    let (proxy, outbox) = proxied(&bench, Duration::from_secs(5)).await;
+    let (proxy, outbox) = bench.behind_proxy(Duration::from_secs(5)).await;
     claim(&outbox, 0).await;
     proxy.refuse();
-    proxy.cut(consign_conformance::proxy::Cut::Reset);
+    proxy.cut(Cut::Reset);
     eventually(Duration::from_secs(20), || async {
         matches!(outbox.claim(request(1)).await, Err(StoreError::Unavailable(_)))
     })

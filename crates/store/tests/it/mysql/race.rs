@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_conformance::proxy::{Direction, Flow, Proxy};
+use consign_conformance::proxy::{Direction, Flow};
 use consign_conformance::waiting::eventually;
 use consign_core::event::EventId;
 use consign_core::operation::{Compared, Comparison, Operation};
@@ -12,7 +12,7 @@ use consign_core::value::Value;
 use consign_store::mapping::{MarkerMapping, OutboxMapping};
 use consign_store::mysql::{Database, Inbox, Options, Outbox};
 
-use crate::mysql::server::{Bench, Server, ids, released, request};
+use crate::mysql::server::{Bench, Server, claim, ids, released, request, settle};
 
 on_both_servers!(
     eight_claimers_take_two_hundred_rows_once,
@@ -22,6 +22,7 @@ on_both_servers!(
     a_lock_wait_timeout_can_not_be_committed_as_half,
     impatient_callers_leave_no_transaction_open,
     settles_do_not_starve_behind_claims,
+    claimers_settlers_and_producers_never_fail_each_other,
 );
 
 async fn fill(bench: &Bench, count: usize) {
@@ -194,13 +195,9 @@ async fn a_lock_wait_timeout_can_not_be_committed_as_half(server: Server) {
 async fn impatient_callers_leave_no_transaction_open(server: Server) {
     let bench = Bench::contract(server).await;
     fill(&bench, 60).await;
-    let options = bench.options();
-    let (user, rest) = options.url.split_once('@').expect("a user in the url");
-    let (address, name) = rest.split_once('/').expect("a database in the url");
-    let proxy = Proxy::start(address.parse().expect("an address")).await.expect("a port is free");
-    let url = format!("{user}@{}/{name}?ssl-mode=disabled", proxy.address());
-    let database =
-        Database::open(&Options { connections_max: 1, ..Options::new(url) }).expect("valid options");
+    let (proxy, options) = bench.proxied().await;
+    let options = Options { connections_max: 1, ..options };
+    let database = Database::open(&options).expect("valid options");
     let outbox = Outbox::new(database.clone(), OutboxMapping::default(), "relay-test");
     let inbox = Inbox::new(database, MarkerMapping::default());
     outbox.claim(request(0)).await.expect("the claim succeeds");
@@ -253,4 +250,61 @@ async fn settles_do_not_starve_behind_claims(server: Server) {
     for claim in hanging {
         claim.await.expect("no claim panics").expect("a claim waits for its connection");
     }
+}
+
+/// B12 and B14 (`TencentBlueKing/bk-ci#11779`, `cenkalti/dalga#25`): rows locked in different orders deadlock. Settles
+/// arrive shuffled here and must still lock in key order; whatever loses a race is contended and succeeds later.
+async fn claimers_settlers_and_producers_never_fail_each_other(server: Server) {
+    const ROWS: usize = 600;
+    let bench = Bench::contract(server).await;
+    fill(&bench, ROWS).await;
+    let outbox = bench.outbox();
+    let workers = (0..8).map(|_| {
+        let outbox = outbox.clone();
+        tokio::spawn(async move {
+            let mut settled = 0;
+            loop {
+                let claimed = match outbox.claim(request(60)).await {
+                    Ok(claimed) => claimed,
+                    Err(StoreError::Contended(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                };
+                let mut claims = claimed.claims;
+                if claims.is_empty() {
+                    return settled;
+                }
+                claims.reverse();
+                let settlements = claims.into_iter().map(|claim| claim.dead("test")).collect();
+                let batch = SettleBatch { settlements, repeat: false };
+                loop {
+                    match outbox.settle(&batch).await {
+                        Ok(answers) => {
+                            assert!(answers.iter().all(|answer| *answer == Settled::Applied));
+                            settled += answers.len();
+                            break;
+                        }
+                        Err(StoreError::Contended(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+
+    for number in 0..200 {
+        bench.insert(&format!("late-{number}")).await;
+    }
+    let mut settled = 0;
+    for worker in workers {
+        settled += worker.await.expect("no worker panics");
+    }
+
+    // What was inserted after the last worker had gone home is claimed here.
+    let rest = claim(&outbox, 500).await;
+    let late = ids(&rest).len();
+    let _ = settle(&outbox, released(rest.claims)).await;
+    assert_eq!(settled + late, ROWS + 200);
+    let dead = bench.number("SELECT COUNT(*) FROM outbox_event WHERE status = 'DEAD'").await;
+    assert_eq!(usize::try_from(dead).expect("a count"), settled);
 }

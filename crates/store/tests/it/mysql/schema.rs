@@ -1,7 +1,8 @@
 //! Migrations.
 
 use consign_core::ports::StoreError;
-use consign_store::mapping::{Identifier, MarkerMapping, OutboxMapping};
+use consign_core::value::ValueType;
+use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
 use consign_store::mysql::{Database, PayloadColumn, Schema};
 
 use crate::mysql::server::{Bench, CONTRACT_OUTBOX, Server, claim, ids};
@@ -15,6 +16,7 @@ on_both_servers!(
     a_table_that_is_something_else_is_refused,
     key_columns_tell_case_accents_and_spaces_apart,
     the_payload_column_is_as_asked,
+    comparison_columns_are_added_once,
 );
 
 fn schema(database: Database) -> Schema {
@@ -135,4 +137,28 @@ async fn the_payload_column_is_as_asked(server: Server) {
     assert_eq!(bench.text(&declared("other_outbox")).await.as_deref(), Some("longblob"));
     let json = if server == Server::MySql { "json" } else { "longtext" };
     assert_eq!(bench.text(&declared("outbox_event")).await.as_deref(), Some(json));
+}
+
+async fn comparison_columns_are_added_once(server: Server) {
+    let kinds = [
+        ("user_id", ValueType::Integer),
+        ("price", ValueType::Decimal),
+        ("currency", ValueType::String),
+        ("gift", ValueType::Boolean),
+        ("basket", ValueType::Json),
+    ];
+    let columns = kinds.map(|(name, kind)| {
+        let name = Identifier::column(name).expect("a valid name");
+        ComparisonColumn { name, kind }
+    });
+    let bench = Bench::new(server).await;
+    let schema = schema(bench.database()).with_comparison(columns.to_vec());
+    let planned = schema.plan().await.expect("a plan");
+
+    let applied = schema.apply().await.expect("the migration succeeds");
+
+    assert_eq!(applied, planned);
+    assert_eq!(applied.len(), 10, "five tables and five columns: {applied:#?}");
+    assert_eq!(schema.plan().await.expect("a plan"), Vec::<String>::new());
+    assert_eq!(bench.number("SELECT COUNT(price) FROM consumed_operation").await, 0);
 }

@@ -15,6 +15,7 @@ on_both_servers!(
     a_row_keeps_its_age_and_its_date_in_every_time_zone,
     whole_second_dates_still_work_and_are_reported,
     a_time_zone_that_could_carry_sql_is_refused,
+    a_configured_time_zone_is_the_sessions,
 );
 
 fn in_zone(bench: &Bench, zone: &str) -> Outbox {
@@ -95,4 +96,15 @@ async fn a_time_zone_that_could_carry_sql_is_refused(server: Server) {
     let options = Options { time_zone: Some("+00:00', sql_mode='".into()), ..bench.options() };
 
     assert!(Database::open(&options).is_err());
+}
+
+async fn a_configured_time_zone_is_the_sessions(server: Server) {
+    let bench = Bench::new(server).await;
+    let options = Options { time_zone: Some("+05:30".into()), ..bench.options() };
+    let database = Database::open(&options).expect("valid options");
+
+    let zone: String =
+        sqlx::query_scalar("SELECT @@SESSION.time_zone").fetch_one(database.pool()).await.expect("a session");
+
+    assert_eq!(zone, "+05:30");
 }
