@@ -144,6 +144,11 @@ impl Circuit {
         self.unavailable_since.is_none() && self.state == State::Closed
     }
 
+    /// True while the adapter reports the destination as away or blocked.
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.unavailable_since.is_some()
+    }
+
     /// True when the destination answered about some message after `moment`.
     pub(super) fn answered_since(&self, moment: Monotonic) -> bool {
         self.last_answer.is_some_and(|answer| answer > moment)

@@ -61,7 +61,9 @@ impl<D: Draw> Relay<D> {
     fn unknown(&mut self, now: Monotonic, flight: Flight, name: &DestinationName, doubt: &Doubt) {
         self.totals.unknown += 1;
         let why = format!("unknown: {doubt}");
-        let answered = self.outlet(name).circuit.answered_since(flight.started);
+        let circuit = &self.outlet(name).circuit;
+        let answered = circuit.answered_since(flight.started);
+        let unavailable = circuit.is_unavailable();
         let alone = !flight.company && flight.healthy_start;
         let counts = match doubt {
             Doubt::ChannelClosed(reason) if flight.lane == Lane::Window && self.phase == Phase::Running => {
@@ -69,7 +71,8 @@ impl<D: Draw> Relay<D> {
             }
             // The channel was this message's own: nobody else can be blamed.
             Doubt::ChannelClosed(_) => flight.lane == Lane::Quarantine,
-            Doubt::ConfirmTimedOut => answered || alone,
+            // A broker that blocks its publishers answers nobody, and says so only after the first publish.
+            Doubt::ConfirmTimedOut => (answered || alone) && !unavailable,
             // A lost connection takes everybody along; only a lone row can have caused it.
             Doubt::ConnectionLost(_) => alone,
             Doubt::Abandoned => false,

@@ -64,6 +64,26 @@ fn a_lone_timeout_counts_while_nothing_speaks_against_the_destination() {
     assert!(counted(&harness.publish_one(row("e", "a"), timed_out())));
 }
 
+/// B22: a broker with an alarm takes the bytes, then reports itself blocked and confirms nothing.
+#[test]
+fn a_timeout_does_not_count_while_the_destination_is_unavailable() {
+    let mut harness = Harness::with_defaults();
+    harness.claimed(rows("alone", 1, "a"));
+    harness.unavailable("a");
+    harness.land("alone0", timed_out());
+    assert!(!counted(&harness.settle_one()));
+
+    harness.accepting("a");
+    harness.claimed(rows("e", 2, "a"));
+    harness.pass(seconds(1));
+    harness.land("e0", confirmed());
+    harness.settle_all();
+    harness.unavailable("a");
+    harness.land("e1", timed_out());
+
+    assert!(!counted(&harness.settle_one()), "an answer from before the outage is no sign of health");
+}
+
 #[test]
 fn a_lone_lost_connection_counts_and_one_in_company_does_not() {
     let mut harness = Harness::with_defaults();

@@ -150,7 +150,7 @@ async fn a_thousand_events_are_appended_in_order(server: Server) {
 async fn a_delayed_event_waits(server: Server) {
     let bench = Bench::contract(server).await;
     let outbox = bench.outbox();
-    let event = NewEvent { delay: Duration::from_secs(3600), ..paid() };
+    let event = NewEvent { delay: Duration::from_hours(1), ..paid() };
 
     append(&bench, &outbox, event).await.expect("the event fits");
 

@@ -125,7 +125,7 @@ async fn a_silent_server_ends_a_unit_within_its_limit(server: Server) {
     outbox.sweep(1, Duration::ZERO, 20).await.expect("the settle's connection is open");
     proxy.set(Direction::ToClient, Flow::Swallow);
 
-    let lost = within(Duration::from_secs(20), outbox.settle(&settled)).await;
+    let lost = Box::pin(within(Duration::from_secs(20), outbox.settle(&settled))).await;
 
     assert!(matches!(lost, Err(StoreError::Unavailable(_) | StoreError::CommitUnknown(_))), "{lost:?}");
     proxy.heal();

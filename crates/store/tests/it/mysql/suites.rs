@@ -87,22 +87,19 @@ impl<S: On, T: Tables> Fixture<S, T> {
         // The contract's DDL names no collation: the database's decides, and keys must be told apart.
         let bench = Bench::with_collation(S::SERVER, Some(S::SERVER.exact_collation())).await;
         bench.run("CREATE TABLE points_account (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)").await;
-        match T::PAYLOAD {
-            Some(payload) => {
-                bench.migrate(payload).await;
-                bench.run("ALTER TABLE consumed_operation ADD user_id BIGINT, ADD amount BIGINT").await;
-            }
-            None => {
-                bench.run(CONTRACT_OUTBOX).await;
-                bench.run(CONTRACT_MARKERS).await;
-                // The suite's amounts go beyond every float, and records need their tables.
-                bench.run("ALTER TABLE consumed_operation MODIFY amount BIGINT").await;
-                let records = consign_store::mysql::Schema::new(bench.database())
-                    .with_markers(consign_store::mapping::MarkerMapping::default());
-                for statement in records.plan().await.expect("a plan") {
-                    if statement.starts_with("CREATE") {
-                        bench.run(&statement).await;
-                    }
+        if let Some(payload) = T::PAYLOAD {
+            bench.migrate(payload).await;
+            bench.run("ALTER TABLE consumed_operation ADD user_id BIGINT, ADD amount BIGINT").await;
+        } else {
+            bench.run(CONTRACT_OUTBOX).await;
+            bench.run(CONTRACT_MARKERS).await;
+            // The suite's amounts go beyond every float, and records need their tables.
+            bench.run("ALTER TABLE consumed_operation MODIFY amount BIGINT").await;
+            let records = consign_store::mysql::Schema::new(bench.database())
+                .with_markers(consign_store::mapping::MarkerMapping::default());
+            for statement in records.plan().await.expect("a plan") {
+                if statement.starts_with("CREATE") {
+                    bench.run(&statement).await;
                 }
             }
         }
