@@ -80,11 +80,16 @@ impl Options {
 
     fn connect_options(&self) -> Result<MySqlConnectOptions, StoreError> {
         let refused = |text: String| StoreError::Unavailable(text);
+        let malformed = || refused("url is not of the form mysql://user:password@host:port/database".into());
+        // Without the two slashes sqlx would take everything, the password too, for the database's name.
+        if !["mysql://", "mariadb://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+            return Err(malformed());
+        }
         // sqlx's own message may quote parts of the url.
         let mut options = self
             .url
             .parse::<MySqlConnectOptions>()
-            .map_err(|_| refused("url is not of the form mysql://user:password@host:port/database".into()))?
+            .map_err(|_| malformed())?
             .pipes_as_concat(false)
             .timezone(self.time_zone.clone());
         if let Some(zone) = &self.time_zone {
