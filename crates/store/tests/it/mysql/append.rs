@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consign_core::event::{EventId, NewEvent};
-use consign_core::ports::{InboxStore, InboxTransaction};
+use consign_core::ports::{InboxStore, InboxTransaction, StoreError};
 use consign_store::append::AppendError;
 use consign_store::mysql::{Outbox, PayloadColumn};
 
@@ -116,7 +116,10 @@ async fn values_that_do_not_fit_are_refused_and_never_cut(server: Server) {
 
         let refused = outbox.append(&mut tx, event).await.expect_err("it does not fit");
 
-        assert!(!matches!(refused, AppendError::Store(_)), "{refused}");
+        // MariaDB's JSON is text with a constraint, so there the server refuses what is no JSON.
+        let by_server = matches!(refused, AppendError::Store(StoreError::Data(_)));
+        let by_constraint = server == Server::MariaDb && field == "payload";
+        assert!(!matches!(refused, AppendError::Store(_)) || (by_server && by_constraint), "{refused}");
         assert!(refused.to_string().contains(field), "{refused}");
         outbox.append(&mut tx, paid()).await.expect("the transaction is still of use");
     }

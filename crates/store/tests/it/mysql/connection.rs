@@ -62,7 +62,7 @@ async fn sessions_are_read_committed_strict_and_in_the_servers_zone(server: Serv
     let level = if server == Server::MySql { "transaction_isolation" } else { "tx_isolation" };
     let sql = format!(
         "SELECT CONCAT_WS('|', @@{level}, @@SESSION.sql_mode LIKE '%STRICT_TRANS_TABLES%', \
-         @@SESSION.time_zone = @@GLOBAL.time_zone, @@innodb_lock_wait_timeout, @@autocommit, 1 || 0)"
+         @@SESSION.time_zone = @@GLOBAL.time_zone, @@innodb_lock_wait_timeout, @@autocommit = 1, 1 || 0)"
     );
 
     let row = raw_sql(AssertSqlSafe(sql)).fetch_one(bench.database().pool()).await.expect("a session");
