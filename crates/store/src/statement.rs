@@ -4,12 +4,15 @@
 //! written in comments, so that it does not get in the way there:
 //!
 //! ```text
-//! --? sent_at: , `sent_at` = NOW(6)     a line for tables that have the column sent_at
-//! --? !sent_at: …                       a line for tables that lack it
-//! --* comparison: , `comparison`        a line for each name of a list
+//! -- ? sent_at: , `sent_at` = NOW(6)    a line for tables that have the column sent_at
+//! -- ? !sent_at: …                      a line for tables that lack it
+//! `payload` JSON, -- ? !longblob        the line a client runs; here it has its condition, too
+//! -- * comparison: , `comparison`       a line for each name of a list
 //! -- @row … -- @end                     lines for each row of a multi-row INSERT, joined by commas
 //! IN (?)                                as many placeholders as the list is long
 //! ```
+//!
+//! MySQL takes two hyphens for a comment only when a space follows.
 //!
 //! Quoted identifiers are replaced token by token, in one pass: strings and comments are never touched, and a name
 //! that was put in is never looked at again.
@@ -110,15 +113,21 @@ impl<'a> Rendering<'a> {
 
     fn line(&self, line: &str, out: &mut String) {
         let trimmed = line.trim_start();
-        if let Some((condition, rest)) = directive(trimmed, "--?") {
+        if let Some((condition, rest)) = directive(trimmed, "-- ?") {
             if self.holds(condition) {
                 self.tokens(rest, None, out);
             }
-        } else if let Some((list, rest)) = directive(trimmed, "--*") {
+        } else if let Some((list, rest)) = directive(trimmed, "-- *") {
             for item in self.lists.get(list).into_iter().flatten() {
                 self.tokens(rest, Some((list, item)), out);
             }
-        } else if !trimmed.starts_with("--") && !trimmed.is_empty() {
+        } else if trimmed.starts_with("--") || trimmed.is_empty() {
+            // A comment for readers.
+        } else if let Some((line, condition)) = line.rsplit_once("-- ? ") {
+            if self.holds(condition.trim()) {
+                self.tokens(line, None, out);
+            }
+        } else {
             self.tokens(line, None, out);
         }
     }
@@ -208,10 +217,24 @@ mod tests {
         let rendering = Rendering::new('`').present(&present);
 
         let sql = rendering.render(
-            "-- a comment\nUPDATE `t` -- trailing\nSET a = 1\n--? sent_at: , `sent_at` = 2\n--? last_error: , x = 3\n--? !last_error: , y = 4\n",
+            "-- a comment\nUPDATE `t` -- trailing\nSET a = 1\n-- ? sent_at: , `sent_at` = 2\n-- ? last_error: , x = 3\n-- ? !last_error: , y = 4\n",
         );
 
         assert_eq!(one_line(&sql), "UPDATE `t` SET a = 1 , `sent_at` = 2 , y = 4");
+    }
+
+    #[test]
+    fn a_line_that_clients_run_can_have_a_condition() {
+        let present = BTreeSet::from(["bytes".to_owned()]);
+        let file = "CREATE TABLE t (\n    p JSON -- ? !bytes\n-- ? bytes: p BLOB\n);\n";
+
+        let bytes = Rendering::new('`').present(&present).render(file);
+        let json = Rendering::new('`').render(file);
+
+        assert_eq!(
+            (one_line(&bytes), one_line(&json)),
+            ("CREATE TABLE t ( p BLOB )".into(), "CREATE TABLE t ( p JSON )".into())
+        );
     }
 
     #[test]
@@ -220,7 +243,7 @@ mod tests {
         let rendering = Rendering::new('`').list("comparison", vec![&a, &b]).rows(2).placeholders(3);
 
         let sql = rendering.render(
-            "INSERT `t` (k\n--* comparison: , `comparison`\n) VALUES\n-- @row\n(?\n--* comparison: , ?\n)\n-- @end\nAND k IN (?)\n",
+            "INSERT `t` (k\n-- * comparison: , `comparison`\n) VALUES\n-- @row\n(?\n-- * comparison: , ?\n)\n-- @end\nAND k IN (?)\n",
         );
 
         assert_eq!(

@@ -11,12 +11,12 @@ INSERT INTO `outbox_event` (
     `attempts`,
     `available_at`,
     `created_at`
---? aggregate_type: , `aggregate_type`
---? aggregate_version: , `aggregate_version`
---? business_key: , `business_key`
---? headers: , `headers`
---? destination: , `destination`
---? route_key: , `route_key`
+-- ? aggregate_type: , `aggregate_type`
+-- ? aggregate_version: , `aggregate_version`
+-- ? business_key: , `business_key`
+-- ? headers: , `headers`
+-- ? destination: , `destination`
+-- ? route_key: , `route_key`
 )
 VALUES
 -- @row
@@ -30,12 +30,12 @@ VALUES
     COALESCE(CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', COALESCE(?, @@GLOBAL.time_zone)), NOW(6))
         + INTERVAL ? MICROSECOND,
     COALESCE(CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', COALESCE(?, @@GLOBAL.time_zone)), NOW(6))
---? aggregate_type: , ?
---? aggregate_version: , ?
---? business_key: , ?
---? headers: , ?
---? destination: , ?
---? route_key: , ?
+-- ? aggregate_type: , ?
+-- ? aggregate_version: , ?
+-- ? business_key: , ?
+-- ? headers: , ?
+-- ? destination: , ?
+-- ? route_key: , ?
 )
 -- @end
 ;

@@ -11,8 +11,8 @@ CREATE TABLE `outbox_event` (
     `aggregate_version` BIGINT NULL,
     `event_type` VARCHAR(64) NOT NULL,
     `business_key` VARCHAR(128) NULL,
---? !longblob: `payload` JSON NULL,
---? longblob: `payload` LONGBLOB NULL,
+    `payload` JSON NULL, -- ? !longblob
+-- ? longblob: `payload` LONGBLOB NULL,
     `headers` JSON NULL,
     `destination` VARCHAR(64) NULL,
     `route_key` VARCHAR(255) NULL,

@@ -4,16 +4,16 @@
 INSERT INTO `consumed_operation` (
     `consumer_name`,
     `business_key`
---? event_id: , `event_id`
---? applied_at: , `applied_at`
---? aggregate_version: , `aggregate_version`
---* comparison: , `comparison`
+-- ? event_id: , `event_id`
+-- ? applied_at: , `applied_at`
+-- ? aggregate_version: , `aggregate_version`
+-- * comparison: , `comparison`
 )
 VALUES (
     ?,
     ?
---? event_id: , ?
---? applied_at: , NOW(6)
---? aggregate_version: , ?
---* comparison: , ?
+-- ? event_id: , ?
+-- ? applied_at: , NOW(6)
+-- ? aggregate_version: , ?
+-- * comparison: , ?
 );

@@ -4,7 +4,7 @@
 SELECT `event_id` AS event_id,
     `status` AS status,
     `lease_token` AS lease_token
---? last_outcome: , `last_outcome` AS last_outcome
+-- ? last_outcome: , `last_outcome` AS last_outcome
 FROM `outbox_event`
 WHERE `event_id` IN (?)
 ORDER BY `event_id`

@@ -6,9 +6,9 @@ UPDATE `outbox_event`
 SET `status` = 'SENT',
     `lease_token` = NULL,
     `locked_until` = NULL
---? sent_at: , `sent_at` = NOW(6)
---? last_outcome: , `last_outcome` = 'confirmed'
---? last_error: , `last_error` = NULL
+-- ? sent_at: , `sent_at` = NOW(6)
+-- ? last_outcome: , `last_outcome` = 'confirmed'
+-- ? last_error: , `last_error` = NULL
 WHERE `event_id` IN (?)
     AND `status` = 'SENDING'
     AND `lease_token` = ?;

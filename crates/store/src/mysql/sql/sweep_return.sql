@@ -7,7 +7,7 @@ SET `status` = 'NEW',
     `lease_token` = NULL,
     `locked_until` = NULL,
     `available_at` = NOW(6) + INTERVAL ? MICROSECOND
---? last_outcome: , `last_outcome` = 'swept'
---? last_error: , `last_error` = COALESCE(?, `last_error`)
+-- ? last_outcome: , `last_outcome` = 'swept'
+-- ? last_error: , `last_error` = COALESCE(?, `last_error`)
 WHERE `event_id` IN (?)
     AND `status` = 'SENDING';

@@ -2,9 +2,9 @@
 -- Locks: the file, for a moment.
 -- Why: a decimal is kept as text, since SQLite would make it a float.
 ALTER TABLE "consumed_operation" ADD COLUMN "comparison_column"
---? integer: BIGINT NULL
---? decimal: TEXT NULL
---? string: TEXT NULL
---? boolean: BOOLEAN NULL
---? json: TEXT NULL
+    BIGINT NULL -- ? integer
+-- ? decimal: TEXT NULL
+-- ? string: TEXT NULL
+-- ? boolean: BOOLEAN NULL
+-- ? json: TEXT NULL
 ;

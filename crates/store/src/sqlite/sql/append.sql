@@ -10,12 +10,12 @@ INSERT INTO "outbox_event" (
     "attempts",
     "available_at",
     "created_at"
---? aggregate_type: , "aggregate_type"
---? aggregate_version: , "aggregate_version"
---? business_key: , "business_key"
---? headers: , "headers"
---? destination: , "destination"
---? route_key: , "route_key"
+-- ? aggregate_type: , "aggregate_type"
+-- ? aggregate_version: , "aggregate_version"
+-- ? business_key: , "business_key"
+-- ? headers: , "headers"
+-- ? destination: , "destination"
+-- ? route_key: , "route_key"
 )
 VALUES
 -- @row
@@ -28,12 +28,12 @@ VALUES
     0,
     strftime('%Y-%m-%d %H:%M:%f000', 'now', ?),
     strftime('%Y-%m-%d %H:%M:%f000', 'now')
---? aggregate_type: , ?
---? aggregate_version: , ?
---? business_key: , ?
---? headers: , ?
---? destination: , ?
---? route_key: , ?
+-- ? aggregate_type: , ?
+-- ? aggregate_version: , ?
+-- ? business_key: , ?
+-- ? headers: , ?
+-- ? destination: , ?
+-- ? route_key: , ?
 )
 -- @end
 ;

@@ -10,12 +10,12 @@ SELECT "event_id" AS event_id,
     CAST("attempts" AS INTEGER) AS attempts,
     CAST(ROUND((julianday("created_at") - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS created_at_micros,
     CAST(ROUND((julianday('now') - julianday("created_at")) * 86400000.0) AS INTEGER) * 1000 AS age_micros
---? aggregate_type: , CAST("aggregate_type" AS BLOB) AS aggregate_type
---? aggregate_version: , CAST("aggregate_version" AS INTEGER) AS aggregate_version
---? destination: , CAST("destination" AS BLOB) AS destination
---? route_key: , CAST("route_key" AS BLOB) AS route_key
---? headers: , CAST("headers" AS BLOB) AS headers
---? business_key: , CAST("business_key" AS BLOB) AS business_key
+-- ? aggregate_type: , CAST("aggregate_type" AS BLOB) AS aggregate_type
+-- ? aggregate_version: , CAST("aggregate_version" AS INTEGER) AS aggregate_version
+-- ? destination: , CAST("destination" AS BLOB) AS destination
+-- ? route_key: , CAST("route_key" AS BLOB) AS route_key
+-- ? headers: , CAST("headers" AS BLOB) AS headers
+-- ? business_key: , CAST("business_key" AS BLOB) AS business_key
 FROM "outbox_event"
 WHERE "event_id" IN (?)
     AND "lease_token" = ?;

@@ -6,7 +6,7 @@
 SELECT "event_id" AS event_id,
     octet_length("payload") AS payload_bytes,
     CAST(COALESCE("attempts", 0) AS INTEGER) AS attempts
---? last_outcome: , "last_outcome" AS last_outcome
+-- ? last_outcome: , "last_outcome" AS last_outcome
 FROM "outbox_event"
 WHERE "status" = 'NEW'
     AND "available_at" <= strftime('%Y-%m-%d %H:%M:%f000', 'now')

@@ -1,5 +1,5 @@
 -- Purpose: adds the optional columns a marker table lacks, all nullable.
 -- Locks: the write lock, held by the migration.
---? !fingerprint: ALTER TABLE "consumed_operation" ADD COLUMN "fingerprint" CHAR(64) NULL;
---? !applied_at: ALTER TABLE "consumed_operation" ADD COLUMN "applied_at" TEXT NULL;
---? !aggregate_version: ALTER TABLE "consumed_operation" ADD COLUMN "aggregate_version" BIGINT NULL;
+-- ? !fingerprint: ALTER TABLE "consumed_operation" ADD COLUMN "fingerprint" CHAR(64) NULL;
+-- ? !applied_at: ALTER TABLE "consumed_operation" ADD COLUMN "applied_at" TEXT NULL;
+-- ? !aggregate_version: ALTER TABLE "consumed_operation" ADD COLUMN "aggregate_version" BIGINT NULL;

@@ -1,13 +1,13 @@
 -- Purpose: adds the optional columns an outbox lacks, all nullable: producers that exist keep working.
 -- Locks: the write lock, held by the migration.
 -- Why: `sequence` is not among them: SQLite counts only by a primary key, which a table has from its creation.
---? !aggregate_type: ALTER TABLE "outbox_event" ADD COLUMN "aggregate_type" VARCHAR(64) NULL;
---? !aggregate_version: ALTER TABLE "outbox_event" ADD COLUMN "aggregate_version" BIGINT NULL;
---? !business_key: ALTER TABLE "outbox_event" ADD COLUMN "business_key" VARCHAR(128) NULL;
---? !headers: ALTER TABLE "outbox_event" ADD COLUMN "headers" TEXT NULL;
---? !destination: ALTER TABLE "outbox_event" ADD COLUMN "destination" VARCHAR(64) NULL;
---? !route_key: ALTER TABLE "outbox_event" ADD COLUMN "route_key" VARCHAR(255) NULL;
---? !last_outcome: ALTER TABLE "outbox_event" ADD COLUMN "last_outcome" VARCHAR(16) NULL;
---? !last_error: ALTER TABLE "outbox_event" ADD COLUMN "last_error" VARCHAR(1024) NULL;
---? !sent_at: ALTER TABLE "outbox_event" ADD COLUMN "sent_at" TEXT NULL;
---? !idx_pending: CREATE INDEX "idx_pending" ON "outbox_event" ("status", "available_at", "event_id");
+-- ? !aggregate_type: ALTER TABLE "outbox_event" ADD COLUMN "aggregate_type" VARCHAR(64) NULL;
+-- ? !aggregate_version: ALTER TABLE "outbox_event" ADD COLUMN "aggregate_version" BIGINT NULL;
+-- ? !business_key: ALTER TABLE "outbox_event" ADD COLUMN "business_key" VARCHAR(128) NULL;
+-- ? !headers: ALTER TABLE "outbox_event" ADD COLUMN "headers" TEXT NULL;
+-- ? !destination: ALTER TABLE "outbox_event" ADD COLUMN "destination" VARCHAR(64) NULL;
+-- ? !route_key: ALTER TABLE "outbox_event" ADD COLUMN "route_key" VARCHAR(255) NULL;
+-- ? !last_outcome: ALTER TABLE "outbox_event" ADD COLUMN "last_outcome" VARCHAR(16) NULL;
+-- ? !last_error: ALTER TABLE "outbox_event" ADD COLUMN "last_error" VARCHAR(1024) NULL;
+-- ? !sent_at: ALTER TABLE "outbox_event" ADD COLUMN "sent_at" TEXT NULL;
+-- ? !idx_pending: CREATE INDEX "idx_pending" ON "outbox_event" ("status", "available_at", "event_id");

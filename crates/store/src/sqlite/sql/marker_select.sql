@@ -4,8 +4,8 @@
 -- Guards: the stored names come back too, so that a collation which takes two keys for one is noticed.
 SELECT "consumer_name" AS consumer_name,
     "business_key" AS business_key
---? event_id: , CAST("event_id" AS TEXT) AS event_id
---* comparison: , CAST("comparison" AS TEXT)
+-- ? event_id: , CAST("event_id" AS TEXT) AS event_id
+-- * comparison: , CAST("comparison" AS TEXT)
 FROM "consumed_operation"
 WHERE "consumer_name" = ?
     AND "business_key" = ?;

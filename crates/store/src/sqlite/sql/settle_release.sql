@@ -9,8 +9,8 @@ SET "status" = 'NEW',
     "locked_until" = NULL,
     "attempts" = MAX("attempts", 1) - 1,
     "available_at" = strftime('%Y-%m-%d %H:%M:%f000', 'now', ?)
---? last_outcome: , "last_outcome" = 'released'
---? last_error: , "last_error" = COALESCE(?, "last_error")
+-- ? last_outcome: , "last_outcome" = 'released'
+-- ? last_error: , "last_error" = COALESCE(?, "last_error")
 WHERE "event_id" IN (?)
     AND "status" = 'SENDING'
     AND "lease_token" = ?;

@@ -6,7 +6,7 @@ UPDATE "outbox_event"
 SET "status" = 'DEAD',
     "lease_token" = NULL,
     "locked_until" = NULL
---? last_outcome: , "last_outcome" = 'swept'
---? last_error: , "last_error" = COALESCE(?, "last_error")
+-- ? last_outcome: , "last_outcome" = 'swept'
+-- ? last_error: , "last_error" = COALESCE(?, "last_error")
 WHERE "event_id" IN (?)
     AND "status" = 'SENDING';

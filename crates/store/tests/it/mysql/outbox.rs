@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_conformance::proxy::{Direction, Flow};
+use consign_conformance::proxy::{Cut, Direction, Flow};
 use consign_conformance::waiting::eventually;
 use consign_core::event::NewEvent;
 use consign_core::ports::{OutboxStore, StoreError};
@@ -42,9 +42,11 @@ async fn a_claim_that_changes_more_rows_than_it_read_is_rolled_back(server: Serv
     assert_eq!(bench.number(untouched).await, 2);
 }
 
-/// The answers of one unit of work are cut after each of these numbers of bytes.
-fn cuts() -> impl Iterator<Item = u64> {
-    (0..400).step_by(9)
+/// After how many bytes to cut the answers of a unit of work that are `total` long: here and there, and closely around
+/// the last one, which is COMMIT's.
+fn cuts(total: u64) -> impl Iterator<Item = u64> {
+    let last = total.saturating_sub(120);
+    (0..last).step_by(usize::try_from(last / 8 + 1).expect("a small number")).chain((last..total).step_by(4))
 }
 
 /// Opens the connections and fills the statement caches, so that the next unit of work begins with BEGIN.
@@ -60,8 +62,15 @@ async fn a_claim_under_an_unknown_commit_is_healed_by_a_sweep(server: Server) {
     let bench = Bench::contract(server).await;
     let (proxy, proxied) = bench.behind_proxy(Duration::from_secs(10)).await;
     let direct = bench.outbox();
+    warm(&proxied).await;
+    bench.insert("first").await;
+    let before = proxy.bytes(Direction::ToClient);
+    assert_eq!(ids(&claim(&proxied, 1).await), ["first"]);
+    let total = proxy.bytes(Direction::ToClient) - before;
+    bench.run("DELETE FROM outbox_event").await;
+    proxy.cut(Cut::Close);
     let (mut unknown, mut applied) = (0, 0);
-    for cut in cuts().map(|cut| cut * 4) {
+    for cut in cuts(total) {
         let id = format!("event-{cut:04}");
         warm(&proxied).await;
         bench.insert(&id).await;
@@ -92,8 +101,15 @@ async fn a_settle_whose_commit_got_no_answer_is_repeated_and_never_fenced(server
     let bench = Bench::migrated(server, PayloadColumn::Json).await;
     let (proxy, proxied) = bench.behind_proxy(Duration::from_secs(10)).await;
     let direct = bench.outbox();
+    warm(&proxied).await;
+    bench.insert("first").await;
+    let claims = claim(&direct, 1).await.claims;
+    let before = proxy.bytes(Direction::ToClient);
+    settle(&proxied, claims.into_iter().map(|claim| claim.dead("test")).collect()).await;
+    let total = proxy.bytes(Direction::ToClient) - before;
+    proxy.cut(Cut::Close);
     let (mut unknown, mut already) = (0, 0);
-    for cut in cuts() {
+    for cut in cuts(total) {
         let id = format!("event-{cut:04}");
         warm(&proxied).await;
         bench.insert(&id).await;
