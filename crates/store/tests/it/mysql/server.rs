@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use consign_conformance::proxy::Proxy;
 use consign_core::lease::{Claim, ClaimRequest};
 use consign_core::ports::{Claimed, OutboxStore};
 use consign_core::settle::{SettleBatch, Settled, Settlement};
@@ -118,25 +117,6 @@ impl Bench {
 
     pub fn inbox(&self) -> Inbox {
         Inbox::new(self.database(), MarkerMapping::default())
-    }
-
-    /// The outbox through a proxy, without encryption so that bytes can be counted.
-    pub async fn behind_proxy(&self, unit_timeout: Duration) -> (Proxy, Outbox) {
-        let (proxy, options) = self.proxied().await;
-        let options = Options { unit_timeout, connect_timeout: Duration::from_secs(2), ..options };
-        let database = Database::open(&options).expect("valid options");
-        (proxy, Outbox::new(database, OutboxMapping::default(), "relay-proxied"))
-    }
-
-    /// A proxy before the server, and how to connect through it.
-    pub async fn proxied(&self) -> (Proxy, Options) {
-        let options = self.options();
-        let (user, rest) = options.url.split_once('@').expect("a user in the url");
-        let (address, name) = rest.split_once('/').expect("a database in the url");
-        let upstream = address.parse().expect("the servers are named by address");
-        let proxy = Proxy::start(upstream).await.expect("a port is free");
-        let url = format!("{user}@{}/{name}?ssl-mode=disabled", proxy.address());
-        (proxy, Options::new(url))
     }
 
     /// Runs SQL behind the store's back.
