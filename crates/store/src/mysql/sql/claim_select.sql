@@ -6,10 +6,10 @@
 --   the session's time zone, which is the producers'. The payload is measured beside the query: MySQL would carry whole
 --   payloads through a sort and fail with "out of sort memory" (1038) on the first large one.
 SELECT due.`event_id`,
-    (SELECT OCTET_LENGTH(measured.`payload`) FROM `outbox_event` AS measured
+    (SELECT MAX(OCTET_LENGTH(measured.`payload`)) FROM `outbox_event` AS measured
         WHERE measured.`event_id` = due.`event_id`) AS payload_bytes,
     COALESCE(due.`attempts`, 0) AS attempts
---? last_outcome: , due.`last_outcome` AS last_outcome
+-- ? last_outcome: , due.`last_outcome` AS last_outcome
 FROM `outbox_event` AS due
 WHERE due.`status` = 'NEW'
     AND due.`available_at` <= NOW(6)
