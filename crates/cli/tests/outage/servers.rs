@@ -24,6 +24,8 @@ impl Scene {
     pub async fn set() -> Self {
         let turn = TURN.lock().await;
         let servers = Servers;
+        // A run that was killed could not put its servers back.
+        servers.restore();
         let world = World::migrated_on(Broker::RabbitMq4).await;
         Self { _servers: servers, world, _turn: turn }
     }
@@ -69,6 +71,16 @@ const CALM: [&str; 5] = ["ctl", RABBITMQ, "set_vm_memory_high_watermark", "absol
 struct Servers;
 
 impl Servers {
+    /// `up` wakes a frozen server, starts a dead one and leaves a healthy one alone.
+    #[expect(clippy::unused_self, reason = "only who has the turn may do this")]
+    fn restore(&self) {
+        for restore in [&["up", MYSQL, RABBITMQ][..], &CALM] {
+            if let Err(error) = Self::run(restore) {
+                eprintln!("services {restore:?}: {error}");
+            }
+        }
+    }
+
     fn run(arguments: &[&str]) -> Result<(), String> {
         let runner = std::env::var_os("CONSIGN_XTASK")
             .ok_or("CONSIGN_XTASK is not set: run these tests by `cargo xtask test`")?;
@@ -86,12 +98,7 @@ impl Servers {
 }
 
 impl Drop for Servers {
-    /// `up` wakes a frozen server, starts a dead one and leaves a healthy one alone.
     fn drop(&mut self) {
-        for restore in [&["up", MYSQL, RABBITMQ][..], &CALM] {
-            if let Err(error) = Self::run(restore) {
-                eprintln!("services {restore:?}: {error}");
-            }
-        }
+        self.restore();
     }
 }
