@@ -18,8 +18,13 @@ macro_rules! on_both_servers {
 }
 
 mod append;
+mod connection;
+mod files;
 mod findings;
+mod inbox;
+mod outbox;
 mod race;
+mod rows;
 mod schema;
 mod server;
 mod suites;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_conformance::proxy::Proxy;
 use consign_core::lease::{Claim, ClaimRequest};
 use consign_core::ports::{Claimed, OutboxStore};
 use consign_core::settle::{SettleBatch, Settled, Settlement};
@@ -9,7 +10,7 @@ use consign_core::time::Monotonic;
 use consign_store::mapping::{MarkerMapping, OutboxMapping};
 use consign_store::mysql::{Database, Inbox, Options, Outbox, PayloadColumn, Schema};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, raw_sql};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlConnection, raw_sql};
 
 /// The outbox exactly as in the contract.
 pub const CONTRACT_OUTBOX: &str = "CREATE TABLE outbox_event (
@@ -119,10 +120,42 @@ impl Bench {
         Inbox::new(self.database(), MarkerMapping::default())
     }
 
+    /// The outbox through a proxy, without encryption so that bytes can be counted.
+    pub async fn behind_proxy(&self, unit_timeout: Duration) -> (Proxy, Outbox) {
+        let (proxy, options) = self.proxied().await;
+        let options = Options { unit_timeout, connect_timeout: Duration::from_secs(2), ..options };
+        let database = Database::open(&options).expect("valid options");
+        (proxy, Outbox::new(database, OutboxMapping::default(), "relay-proxied"))
+    }
+
+    /// A proxy before the server, and how to connect through it.
+    pub async fn proxied(&self) -> (Proxy, Options) {
+        let options = self.options();
+        let (user, rest) = options.url.split_once('@').expect("a user in the url");
+        let (address, name) = rest.split_once('/').expect("a database in the url");
+        let upstream = address.parse().expect("the servers are named by address");
+        let proxy = Proxy::start(upstream).await.expect("a port is free");
+        let url = format!("{user}@{}/{name}?ssl-mode=disabled", proxy.address());
+        (proxy, Options::new(url))
+    }
+
     /// Runs SQL behind the store's back.
     pub async fn run(&self, sql: &str) -> u64 {
         let result = raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await;
         result.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+    }
+
+    /// A session outside the pool.
+    pub async fn another_session(&self) -> MySqlConnection {
+        options(self.server).database(&self.name).connect().await.expect("the server answers")
+    }
+
+    /// Held by tests that change or rely on the server's packet limit; ends with the connection.
+    pub async fn packet_limit_lock(&self) -> MySqlConnection {
+        let mut connection = self.another_session().await;
+        let lock = raw_sql("SELECT CAST(GET_LOCK('consign-test-packet-limit', 100) AS CHAR)");
+        lock.execute(&mut connection).await.expect("the other test ends");
+        connection
     }
 
     /// The first column of the first row, as text.

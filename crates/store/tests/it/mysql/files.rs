@@ -1,0 +1,206 @@
+//! The SQL files themselves: each runs without its optional lines, by the index its header names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use consign_store::mysql::PayloadColumn;
+use sqlx::{AssertSqlSafe, Row, raw_sql};
+
+use crate::mysql::server::{Bench, Server};
+
+on_both_servers!(
+    every_statement_reads_the_index_its_header_names,
+    every_definition_runs_as_it_is,
+    the_claim_locks_one_row_for_a_limit_of_one,
+);
+
+/// How a statement reads its table.
+enum Access {
+    /// By this index, without a sort.
+    Index(&'static str),
+    /// It only inserts, counts a small table on purpose, or reads more or less depending on how much is pending.
+    Any,
+}
+
+/// Statements on tables, with the number of leading placeholders that are numbers.
+fn statements() -> BTreeMap<&'static str, (Access, usize)> {
+    use Access::{Any, Index};
+    BTreeMap::from([
+        ("claim_select", (Index("idx_pending"), 1)),
+        ("claim_mark", (Index("PRIMARY"), 0)),
+        ("claim_fetch", (Index("PRIMARY"), 0)),
+        ("settle_sent", (Index("PRIMARY"), 0)),
+        ("settle_retry", (Index("PRIMARY"), 1)),
+        ("settle_release", (Index("PRIMARY"), 1)),
+        ("settle_dead", (Index("PRIMARY"), 0)),
+        ("settle_inspect", (Index("PRIMARY"), 0)),
+        ("sweep_select", (Index("idx_pending"), 1)),
+        ("sweep_return", (Index("PRIMARY"), 1)),
+        ("sweep_dead", (Index("PRIMARY"), 0)),
+        ("outbox_status", (Index("idx_pending"), 0)),
+        ("outbox_pending", (Any, 0)),
+        ("outbox_future", (Index("idx_pending"), 0)),
+        ("marker_select", (Index("PRIMARY"), 0)),
+        ("attempt_count", (Index("idx_outcome"), 0)),
+        ("marker_count", (Any, 0)),
+        ("conflict_count", (Any, 0)),
+        ("dead_delivery_count", (Any, 0)),
+        ("append", (Any, 0)),
+        ("attempt_insert", (Any, 0)),
+        ("marker_insert", (Any, 0)),
+        ("conflict_record", (Any, 0)),
+        ("dead_delivery_record", (Any, 0)),
+    ])
+}
+
+/// The others, in an order in which they run on an empty database.
+const DEFINITIONS: [&str; 17] = [
+    "session",
+    "session_unlimited",
+    "session_isolation",
+    "session_facts",
+    "create_outbox_event",
+    "create_consumed_operation",
+    "create_consign_attempt",
+    "create_consign_conflict",
+    "create_consign_dead_delivery",
+    "extend_outbox_event",
+    "extend_consumed_operation",
+    "add_comparison_column",
+    "migrate_lock",
+    "migrate_unlock",
+    "introspect_table",
+    "introspect_columns",
+    "introspect_indexes",
+];
+
+fn files() -> BTreeMap<String, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/mysql/sql");
+    let paths =
+        std::fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("readable").path());
+    paths
+        .map(|path| {
+            let name = path.file_stem().and_then(|name| name.to_str()).expect("a name").to_owned();
+            (name, std::fs::read_to_string(&path).expect("readable"))
+        })
+        .collect()
+}
+
+/// The file without comments, in which no placeholder counts.
+fn bare(text: &str) -> String {
+    text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// 10,000 waiting rows, 1,000 in flight and 10,000 sent ones.
+async fn filled(server: Server) -> Bench {
+    let bench = Bench::migrated(server, PayloadColumn::Json).await;
+    let numbers = "WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
+                   SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS number FROM ten a, ten b, ten c, ten d";
+    bench.run(&format!("CREATE TABLE numbers AS {numbers}")).await;
+    for (status, count) in [("NEW", 10_000), ("SENDING", 1_000), ("SENT", 10_000)] {
+        bench
+            .run(&format!(
+                "INSERT INTO outbox_event
+                     (event_id, event_type, payload, status, available_at, created_at, locked_until)
+                 SELECT CONCAT('{status}', number), 'T', '{{}}', '{status}',
+                     NOW(6) - INTERVAL number + 1 SECOND, NOW(6), NOW(6)
+                 FROM numbers WHERE number < {count}"
+            ))
+            .await;
+    }
+    bench
+        .run(
+            "INSERT INTO consumed_operation (consumer_name, business_key)
+             SELECT 'c', number FROM numbers WHERE number < 1000",
+        )
+        .await;
+    bench
+        .run(
+            "INSERT INTO consign_attempt (event_id, lease_token, relay, recorded_at, outcome)
+             SELECT 'e', 't', 'r', NOW(6), IF(number < 5, 'fenced', 'other') FROM numbers WHERE number < 1000",
+        )
+        .await;
+    bench.run("ANALYZE TABLE outbox_event, consumed_operation, consign_attempt").await;
+    bench
+}
+
+async fn every_statement_reads_the_index_its_header_names(server: Server) {
+    let bench = filled(server).await;
+    let files = files();
+    for (name, (access, numbers)) in statements() {
+        let sql = format!("EXPLAIN FORMAT=TRADITIONAL {}", files[name]);
+        let placeholders = bare(&files[name]).matches('?').count();
+        let mut explain = sqlx::query(AssertSqlSafe(sql));
+        for place in 0..placeholders {
+            explain = if place < numbers { explain.bind(100_i64) } else { explain.bind("NEW1") };
+        }
+        let rows = explain.fetch_all(&bench.pool).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let cell = |column: &str| {
+            rows[0].try_get_unchecked::<Option<String>, _>(column).ok().flatten().unwrap_or_default()
+        };
+        match access {
+            Access::Index(index) => {
+                // A row looked up by its primary key while planning, and missing or ruled out.
+                let looked_up = index == "PRIMARY" && cell("Extra").contains("const table");
+                assert!(looked_up || cell("key") == index, "{name}: {:?}, {}", cell("key"), cell("Extra"));
+                assert!(!cell("Extra").contains("filesort"), "{name} sorts: {}", cell("Extra"));
+                assert_ne!(cell("type"), "ALL", "{name} reads the whole table");
+            }
+            Access::Any => assert!(!rows.is_empty(), "{name}"),
+        }
+    }
+}
+
+async fn every_definition_runs_as_it_is(server: Server) {
+    let bench = Bench::new(server).await;
+    let files = files();
+    let statements = statements();
+    let known = statements.keys().copied().chain(DEFINITIONS).collect::<BTreeSet<_>>();
+    assert_eq!(files.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "every file has its test");
+    let mut connection = bench.pool.acquire().await.expect("a connection");
+    for name in DEFINITIONS {
+        let placeholders = bare(&files[name]).matches('?').count();
+        let text = AssertSqlSafe(files[name].clone());
+        let ran = if placeholders == 0 {
+            raw_sql(text).execute(&mut *connection).await
+        } else {
+            sqlx::query(text).bind(&bench.name).bind("outbox_event").execute(&mut *connection).await
+        };
+        ran.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// B02, `OneUptime/oneuptime#3117`: a claim that sorts locks every row it scans, so that other claimers get nothing.
+async fn the_claim_locks_one_row_for_a_limit_of_one(server: Server) {
+    let bench = filled(server).await;
+    let claim = files()["claim_select"].clone();
+    let mut first = bench.begin().await;
+    let mut second = bench.begin().await;
+    for tx in [&mut first, &mut second] {
+        // The level holds from the next transaction on.
+        let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; ROLLBACK; BEGIN";
+        raw_sql(level).execute(&mut **tx).await.expect("it begins");
+    }
+
+    let held = sqlx::query(AssertSqlSafe(claim.clone())).bind(1).fetch_all(&mut *first).await;
+    let rest = sqlx::query(AssertSqlSafe(claim.clone())).bind(20_000).fetch_all(&mut *second).await;
+
+    assert_eq!((held.expect("it reads").len(), rest.expect("it reads").len()), (1, 9_999));
+    second.rollback().await.expect("the rollback succeeds");
+    if server == Server::MySql {
+        let locks = format!(
+            "SELECT COUNT(*) FROM performance_schema.data_locks
+             WHERE object_schema = '{}' AND object_name = 'outbox_event' AND lock_type = 'RECORD'",
+            bench.name
+        );
+        // One entry of the index and one row.
+        assert_eq!(bench.number(&locks).await, 2);
+    }
+}
+
+#[test]
+fn every_file_begins_with_what_it_is_for() {
+    for (name, text) in files() {
+        assert!(text.starts_with("-- Purpose: "), "{name}");
+    }
+}
