@@ -5,7 +5,7 @@
 --   on MariaDB, it is a comment.
 -- Guards: SKIP LOCKED, so that claimers and operators never wait for each other. NOW(6) is the database's clock in
 --   the session's time zone, which is the producers'. The payload is measured beside the query: where
---   MySQL sorts all the same, for lack of the index, it would carry payloads through the sort and fail on the first
+--   MySQL sorts all the same, for lack of the index, it would carry JSON payloads through the sort and fail on the first
 --   large one (error 1038).
 SELECT /*+ INDEX(due `idx_pending`) */ due.`event_id`,
     (SELECT MAX(OCTET_LENGTH(measured.`payload`)) FROM `outbox_event` AS measured
