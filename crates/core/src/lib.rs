@@ -12,12 +12,14 @@
 //! - [`event`], [`route`]: what is published and where to. [`lease`], [`outcome`], [`settle`], [`retry`]: a row's life.
 //! - [`relay`]: the relay engine; takes inputs, gives commands.
 //! - [`delivery`], [`operation`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
+//! - [`filter`]: hints about repeats from outside the database.
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
 
 pub mod declared;
 pub mod delivery;
 pub mod event;
+pub mod filter;
 pub mod finding;
 pub mod inbox;
 pub mod json;
