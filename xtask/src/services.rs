@@ -69,7 +69,8 @@ pub fn variables(site: &Site, service: Service) -> Vec<(String, String)> {
     let mut variables = vec![(service.url_variable(), service.url(site.port_base))];
     if let Some(url) = service.tls_url(site.port_base) {
         variables.push((service.tls_url_variable(), url));
-        variables.push(("CONSIGN_TEST_TLS_CA".into(), site.authority().display().to_string()));
+        let authority = site.certificates(service).join(certificate::AUTHORITY);
+        variables.push((service.tls_authority_variable(), authority.display().to_string()));
     }
     variables
 }

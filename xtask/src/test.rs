@@ -15,8 +15,14 @@ use crate::services::{self, say};
 use crate::{tidy, workspace};
 
 /// The servers that tests use.
-const SERVICES: [Service; 5] =
-    [Service::Mysql, Service::Mariadb, Service::Rabbitmq, Service::Rabbitmq4, Service::Rabbitmq43];
+const SERVICES: [Service; 6] = [
+    Service::Mysql,
+    Service::Mariadb,
+    Service::Redis,
+    Service::Rabbitmq,
+    Service::Rabbitmq4,
+    Service::Rabbitmq43,
+];
 
 /// The end-to-end tests crash the program at named points, which only this feature compiles in.
 const FAILPOINTS: &str = "consign-cli/failpoints";

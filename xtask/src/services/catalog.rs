@@ -8,6 +8,7 @@ pub enum Service {
     Mysql,
     Mariadb,
     Postgres,
+    /// Redis, with a TLS listener; without persistence, as it is used as a cache.
     Redis,
     Nats,
     /// RabbitMQ 3.10, of the oldest supported line.
@@ -153,7 +154,7 @@ impl Service {
 
     /// The TLS listener, where there is one.
     pub fn tls_port(self, base: u16) -> Option<u16> {
-        (self == Self::Rabbitmq4).then(|| self.port(base) + 400)
+        matches!(self, Self::Redis | Self::Rabbitmq4).then(|| self.port(base) + 400)
     }
 
     pub fn url(self, base: u16) -> String {
@@ -170,7 +171,11 @@ impl Service {
     }
 
     pub fn tls_url(self, base: u16) -> Option<String> {
-        self.tls_port(base).map(|port| format!("amqps://guest:guest@localhost:{port}/%2f"))
+        let port = self.tls_port(base)?;
+        Some(match self {
+            Self::Redis => format!("rediss://localhost:{port}/"),
+            _ => format!("amqps://guest:guest@localhost:{port}/%2f"),
+        })
     }
 
     /// The environment variable under which tests look for [`Service::url`].
@@ -181,6 +186,14 @@ impl Service {
     /// The environment variable under which tests look for [`Service::tls_url`].
     pub fn tls_url_variable(self) -> String {
         format!("CONSIGN_TEST_{}_TLS_URL", self.name().to_uppercase())
+    }
+
+    /// The environment variable under which tests look for the authority that signed the TLS listener's certificate.
+    pub fn tls_authority_variable(self) -> String {
+        match self {
+            Self::Rabbitmq4 => "CONSIGN_TEST_TLS_CA".into(),
+            other => format!("CONSIGN_TEST_{}_TLS_CA", other.name().to_uppercase()),
+        }
     }
 }
 

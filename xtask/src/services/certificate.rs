@@ -30,6 +30,9 @@ subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 ";
 
+/// The file of the certificate authority, in PEM.
+pub const AUTHORITY: &str = "ca.pem";
+
 /// Makes `ca.pem`, `server.pem` and `server.key` in `folder`, unless they are there.
 pub fn ensure(site: &Site, folder: &Path) -> Result<()> {
     let done = folder.join("done");
@@ -40,7 +43,7 @@ pub fn ensure(site: &Site, folder: &Path) -> Result<()> {
     fs::write(folder.join("openssl.cnf"), CONFIGURATION)?;
     let openssl = openssl(site)?;
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-config", "openssl.cnf"];
-    let authority = ["-subj", "/CN=consign test authority", "-keyout", "ca.key", "-out", "ca.pem"];
+    let authority = ["-subj", "/CN=consign test authority", "-keyout", "ca.key", "-out", AUTHORITY];
     let server = ["-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"];
     run(
         &openssl,
@@ -48,7 +51,7 @@ pub fn ensure(site: &Site, folder: &Path) -> Result<()> {
         &[&["req", "-x509", "-days", "3650", "-extensions", "authority"][..], &key, &authority],
     )?;
     run(&openssl, folder, &[&["req", "-new"][..], &key, &server])?;
-    let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
+    let sign = ["x509", "-req", "-in", "server.csr", "-CA", AUTHORITY, "-CAkey", "ca.key", "-CAcreateserial"];
     let result = ["-days", "3650", "-extfile", "openssl.cnf", "-extensions", "server", "-out", "server.pem"];
     run(&openssl, folder, &[&sign[..], &result])?;
     fs::write(done, "")?;

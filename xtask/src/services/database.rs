@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::catalog::Service;
+use super::certificate;
 use super::program::Program;
 use super::site::Site;
 
@@ -93,6 +94,17 @@ pub fn redis(site: &Site, program: &Program) -> Command {
     command.args(["--port", &Service::Redis.port(site.port_base).to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
     command.arg("--dir").arg(site.data(Service::Redis));
+    if let Some(port) = Service::Redis.tls_port(site.port_base) {
+        let folder = site.certificates(Service::Redis);
+        command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
+        for (option, file) in [
+            ("--tls-ca-cert-file", certificate::AUTHORITY),
+            ("--tls-cert-file", "server.pem"),
+            ("--tls-key-file", "server.key"),
+        ] {
+            command.arg(option).arg(folder.join(file));
+        }
+    }
     command
 }
 

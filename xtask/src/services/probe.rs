@@ -17,7 +17,10 @@ pub fn answers(service: Service, base: u16) -> bool {
         Service::Mysql | Service::Mariadb => exchange(port, b"", 5).is_some_and(|bytes| bytes[4] == 10),
         // The startup message of protocol 3.0; `R` asks for authentication or grants it.
         Service::Postgres => exchange(port, POSTGRES_STARTUP, 1).is_some_and(|bytes| bytes == b"R"),
-        Service::Redis => exchange(port, b"PING\r\n", 5).is_some_and(|bytes| bytes == b"+PONG"),
+        Service::Redis => {
+            exchange(port, b"PING\r\n", 5).is_some_and(|bytes| bytes == b"+PONG")
+                && service.tls_port(base).is_none_or(|port| connect(port).is_some())
+        }
         Service::Nats => exchange(port, b"", 5).is_some_and(|bytes| bytes == b"INFO "),
         // A method frame, connection.start.
         Service::Rabbitmq | Service::Rabbitmq4 | Service::Rabbitmq4b | Service::Rabbitmq43 => {

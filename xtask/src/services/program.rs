@@ -41,7 +41,7 @@ pub fn present(site: &Site, package: &Package) -> Option<Program> {
 /// Unpacks the package unless that has been done. An error that holds [`Unavailable`] means that the archive or
 /// the network failed.
 pub fn fetch(site: &Site, package: &'static Package) -> Result<Program> {
-    let _lock = site.lock(&format!("prog-{}", package.name))?;
+    let _lock = site.lock_program(package.name)?;
     if let Some(program) = present(site, package) {
         return Ok(program);
     }

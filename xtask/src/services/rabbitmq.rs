@@ -9,7 +9,6 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::catalog::Service;
-use super::certificate;
 use super::program::Program;
 use super::site::Site;
 
@@ -27,8 +26,7 @@ pub fn configure(site: &Site, service: Service) -> Result<()> {
          log.console = false\n",
     );
     if let Some(port) = service.tls_port(site.port_base) {
-        let folder = data.join("tls");
-        certificate::ensure(site, &folder)?;
+        let folder = site.certificates(service);
         let folder = folder.display();
         write!(
             configuration,

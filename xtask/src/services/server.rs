@@ -14,7 +14,7 @@ use super::catalog::Service;
 use super::process::{LOOK_EVERY, Leader, until};
 use super::program::{self, Program};
 use super::site::Site;
-use super::{database, probe, rabbitmq, say};
+use super::{certificate, database, probe, rabbitmq, say};
 
 /// How long a server may take to end, or a port to become free.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -215,6 +215,9 @@ fn start(site: &Site, service: Service, program: &Program) -> Result<()> {
 }
 
 fn prepare(site: &Site, service: Service) -> Result<()> {
+    if service.tls_port(site.port_base).is_some() {
+        certificate::ensure(site, &site.certificates(service))?;
+    }
     if service.is_rabbitmq() {
         rabbitmq::configure(site, service)?;
     }

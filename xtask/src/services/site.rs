@@ -24,6 +24,8 @@ const PORT_SPAN: u16 = 500;
 pub struct Site {
     /// All files are below this folder (absolute, symbolic links resolved).
     pub folder: PathBuf,
+    /// Where packages are unpacked; several sets of servers may share it.
+    programs: PathBuf,
     pub port_base: u16,
     /// How long a server may take to answer after its start.
     pub patience: Duration,
@@ -39,8 +41,8 @@ struct Account {
 }
 
 impl Site {
-    /// Reads `CONSIGN_SERVICES_DIR`, `CONSIGN_SERVICES_PORT_BASE`, `CONSIGN_SERVICES_TIMEOUT` (seconds) and
-    /// `CONSIGN_SERVICES_USER`, and makes the folder.
+    /// Reads `CONSIGN_SERVICES_DIR`, `CONSIGN_SERVICES_PROGRAMS`, `CONSIGN_SERVICES_PORT_BASE`,
+    /// `CONSIGN_SERVICES_TIMEOUT` (seconds) and `CONSIGN_SERVICES_USER`, and makes the folders.
     pub fn from_environment() -> Result<Self> {
         let port_base = number("CONSIGN_SERVICES_PORT_BASE", PORT_BASE)?;
         ensure!(
@@ -51,12 +53,20 @@ impl Site {
         let patience = Duration::from_secs(number("CONSIGN_SERVICES_TIMEOUT", 180)?);
         let account = if geteuid().is_root() { Some(service_account()?) } else { None };
         let folder = make_folder(account.is_some())?;
-        Ok(Self { folder, port_base, patience, account })
+        let programs = match chosen_folder("CONSIGN_SERVICES_PROGRAMS")? {
+            Some(chosen) => plain(&chosen, "CONSIGN_SERVICES_PROGRAMS")?,
+            None => folder.join("prog"),
+        };
+        for part in [&programs, &folder.join("run")] {
+            fs::create_dir_all(part).with_context(|| format!("cannot make {}", part.display()))?;
+            open_to_others(part);
+        }
+        Ok(Self { folder, programs, port_base, patience, account })
     }
 
     /// Where a package is unpacked.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.folder.join("prog").join(name)
+        self.programs.join(name)
     }
 
     /// Where a service keeps its data, log and pid.
@@ -64,14 +74,14 @@ impl Site {
         self.folder.join("run").join(service.name())
     }
 
-    /// The certificate authority of the TLS listeners, in PEM.
-    pub fn authority(&self) -> PathBuf {
-        self.data(Service::Rabbitmq4).join("tls/ca.pem")
+    /// The certificates of a service's TLS listener, see `certificate.rs`.
+    pub fn certificates(&self, service: Service) -> PathBuf {
+        self.data(service).join("tls")
     }
 
     /// Holds the lock of a service, and says so when that means waiting for another run.
     pub fn lock_service(&self, service: Service) -> Result<File> {
-        let (file, path) = self.lock_file(service.name())?;
+        let (file, path) = lock_file(&self.folder, service.name())?;
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
@@ -87,17 +97,12 @@ impl Site {
 
     /// Holds the named lock until the returned file is dropped; two runs at once take turns.
     pub fn lock(&self, name: &str) -> Result<File> {
-        let (file, path) = self.lock_file(name)?;
-        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
-        Ok(file)
+        lock(&self.folder, name)
     }
 
-    fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
-        let folder = self.folder.join("lock");
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(name);
-        let file = File::create(&path).with_context(|| format!("cannot open the lock {}", path.display()))?;
-        Ok((file, path))
+    /// The same for a package that is being unpacked, across all sets of servers that share the programs.
+    pub fn lock_program(&self, name: &str) -> Result<File> {
+        lock(&self.programs, name)
     }
 
     /// A command of a server: under the service account, with an environment of its own, in the data folder.
@@ -132,6 +137,20 @@ impl Site {
     }
 }
 
+fn lock(folder: &Path, name: &str) -> Result<File> {
+    let (file, path) = lock_file(folder, name)?;
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
+}
+
+fn lock_file(folder: &Path, name: &str) -> Result<(File, PathBuf)> {
+    let folder = folder.join("lock");
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(name);
+    let file = File::create(&path).with_context(|| format!("cannot open the lock {}", path.display()))?;
+    Ok((file, path))
+}
+
 fn number<N: std::str::FromStr>(variable: &str, otherwise: N) -> Result<N> {
     match std::env::var(variable) {
         Ok(text) if !text.is_empty() => {
@@ -163,25 +182,31 @@ fn ids_of(name: &str, accounts: &str) -> Option<(u32, u32)> {
 }
 
 fn make_folder(for_other_account: bool) -> Result<PathBuf> {
-    let folder = match std::env::var_os("CONSIGN_SERVICES_DIR").filter(|value| !value.is_empty()) {
-        Some(chosen) => std::path::absolute(chosen)?,
+    let folder = match chosen_folder("CONSIGN_SERVICES_DIR")? {
+        Some(chosen) => chosen,
         None => usual_folder(for_other_account)?,
     };
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = plain(&folder, "CONSIGN_SERVICES_DIR")?;
+    open_to_others(&folder);
+    Ok(folder)
+}
+
+fn chosen_folder(variable: &str) -> Result<Option<PathBuf>> {
+    let chosen = std::env::var_os(variable).filter(|value| !value.is_empty());
+    Ok(chosen.map(std::path::absolute).transpose()?)
+}
+
+/// Makes the folder, resolves its links, and refuses what the start scripts of Erlang and the library paths of
+/// programs cannot quote.
+fn plain(folder: &Path, variable: &str) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let folder = folder.canonicalize()?;
-    // The start scripts of Erlang and the library paths of programs cannot quote.
     let plain = folder.to_str().is_some_and(|path| !path.contains([':', '$', '\'', '"']) && !has_space(path));
     ensure!(
         plain,
-        "{} has characters that servers cannot take: set CONSIGN_SERVICES_DIR to a plain path",
+        "{} has characters that servers cannot take: set {variable} to a plain path",
         folder.display()
     );
-    for part in ["prog", "run"] {
-        let part = folder.join(part);
-        fs::create_dir_all(&part)?;
-        open_to_others(&part);
-    }
-    open_to_others(&folder);
     Ok(folder)
 }
 
