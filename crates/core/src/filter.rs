@@ -70,13 +70,14 @@ fn whole_seconds(span: Duration) -> u64 {
 /// change of the form.
 const FORM: &[u8] = b"consign comparison 1";
 
-/// A digest of a comparison: 64 lower-case hexadecimal digits.
+/// A digest of a comparison and its version: 64 lower-case hexadecimal digits.
 ///
 /// It is the same for comparisons that a marker cannot tell apart: numbers by value, JSON by its canonical form, text by
 /// its bytes, columns in any order. Others differ.
-pub fn digest(comparison: &Comparison) -> String {
+pub fn digest(version: u32, comparison: &Comparison) -> String {
     let mut hasher = Sha256::new();
     hasher.update(FORM);
+    hasher.update(version.to_be_bytes());
     match comparison {
         Comparison::Columns(columns) => {
             let mut columns: Vec<&Compared> = columns.iter().collect();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     fn of(value: Value) -> String {
-        digest(&columns(&[("amount", value)]))
+        digest(1, &columns(&[("amount", value)]))
     }
 
     fn decimal(text: &str) -> Value {
@@ -152,11 +153,19 @@ mod tests {
     fn form_of_the_digest_is_the_one_that_servers_hold() {
         let comparison = columns(&[("amount", decimal("10.5")), ("user_id", text("u-7"))]);
 
-        assert_eq!(digest(&comparison), "e7938b34b61741a507938714092294f5e9f45d62a9dbe3ba6231bb00707bd96a");
         assert_eq!(
-            digest(&Comparison::Fingerprint("ab".repeat(32))),
-            "3ec2aac645e4d1b4f6bbe27660d4ccac010ab06215cdf5d6f7ba684ab60f127a"
+            digest(1, &comparison),
+            "5826cf3bc6bb1486414655d1f00fccbc084f34b5748b5b4c1f5e04cdc6019eef"
         );
+        assert_eq!(
+            digest(2, &Comparison::Fingerprint("ab".repeat(32))),
+            "dbd0a8e2afa12be9addeec3fe8597d292a5f894d1811f779f015dcfa68d3918f"
+        );
+    }
+
+    #[test]
+    fn versions_of_a_comparison_are_told_apart() {
+        assert_ne!(digest(1, &columns(&[])), digest(2, &columns(&[])));
     }
 
     #[test]
@@ -215,9 +224,9 @@ mod tests {
         let other = columns(&[("b", Value::Integer(2)), ("a", Value::Integer(1))]);
         let swapped = columns(&[("a", Value::Integer(2)), ("b", Value::Integer(1))]);
 
-        assert_eq!(digest(&one), digest(&other));
-        assert_ne!(digest(&one), digest(&swapped));
-        assert_ne!(digest(&columns(&[])), digest(&columns(&[("a", Value::Null)])));
+        assert_eq!(digest(1, &one), digest(1, &other));
+        assert_ne!(digest(1, &one), digest(1, &swapped));
+        assert_ne!(digest(1, &columns(&[])), digest(1, &columns(&[("a", Value::Null)])));
     }
 
     #[test]
@@ -225,8 +234,11 @@ mod tests {
         let one = columns(&[("a", text("bc")), ("d", text(""))]);
         let other = columns(&[("a", text("b")), ("cd", text(""))]);
 
-        assert_ne!(digest(&one), digest(&other));
-        assert_ne!(digest(&Comparison::Fingerprint("a".into())), digest(&columns(&[("a", Value::Null)])));
+        assert_ne!(digest(1, &one), digest(1, &other));
+        assert_ne!(
+            digest(1, &Comparison::Fingerprint("a".into())),
+            digest(1, &columns(&[("a", Value::Null)]))
+        );
     }
 
     #[test]
