@@ -263,6 +263,7 @@ impl DeclaredConsumer {
             aggregate_version: binding::header(message, AGGREGATE_VERSION_HEADER)
                 .map(|text| text.parse().map_err(|_| Refusal::AggregateVersion))
                 .transpose()?,
+            ..Operation::default()
         };
         let change = DeclaredChange {
             consumer: Arc::clone(&self.name),

@@ -1,6 +1,7 @@
 //! The filter of repeats: a memory outside the database that spares write transactions for operations applied before.
 //! Whatever it says is a hint. The database decides: before a delivery counts as a repeat, its marker is read there.
 
+use std::fmt::Write;
 use std::future::Future;
 use std::time::Duration;
 
@@ -89,7 +90,10 @@ pub fn digest(version: u32, comparison: &Comparison) -> String {
         }
         Comparison::Fingerprint(fingerprint) => part(&mut hasher, b'f', fingerprint),
     }
-    hex(&hasher.finalize())
+    hasher.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn value(hasher: &mut Sha256, value: &Value) {
@@ -115,12 +119,6 @@ fn part(hasher: &mut Sha256, kind: u8, text: &str) {
     hasher.update([kind]);
     hasher.update((text.len() as u64).to_be_bytes());
     hasher.update(text);
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The inbox: marker and business change in one transaction, commit, then ack.
 //!
 //! ```text
-//! Delivery ─► begin ─► marker ─► handler ─► commit ─► Committed ─ack─► done
+//! Delivery ─► begin ─► marker ─► guard ─► handler ─► commit ─► Committed ─ack─► done
+//!                        │         └ stale | gap ─► rollback
 //!                        └ taken ─► rollback ─► read marker ─► Duplicate | Conflict (recorded)
 //! ```
+//!
+//! Many deliveries may share one transaction ([`Inbox::process_all`]); each comes to what it would have come to alone.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,10 +14,10 @@ use std::time::Duration;
 use crate::delivery::{AckPermit, Delivery, Message, Receipt, ReceiptLost};
 use crate::operation::Operation;
 use crate::outcome::Proof;
-use crate::ports::{CommitError, DeadDelivery, InboxStore, InboxTransaction, Mark, StoreError};
+use crate::ports::{DeadDelivery, InboxStore, ParkDelivery, Parking, StoreError};
 
-/// How often a unit of work that lost a lock race is run again before the delivery is handed back.
-const CONTENDED_TRIES: u32 = 5;
+mod batch;
+mod unit;
 
 /// What processing a delivery came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +28,8 @@ pub enum Processed {
     Duplicate,
     /// The same key with other content: nothing was changed, the conflict is recorded and committed.
     Conflict,
+    /// Something newer was applied to the aggregate: nothing was changed.
+    Stale,
 }
 
 /// Why a delivery could not be processed. Nothing of it is committed, except perhaps under `CommitUnknown`.
@@ -36,6 +41,16 @@ pub enum ProcessError {
     /// The handler, or the database over one of its values, refused: the delivery counts an attempt.
     #[error("{0}")]
     Handler(String),
+    /// A step of the aggregate before this one is missing: the delivery is to wait.
+    #[error("version {version} of {aggregate} came before version {expected}")]
+    Gap {
+        /// The aggregate.
+        aggregate: String,
+        /// The version that must come first.
+        expected: i64,
+        /// The version that came.
+        version: i64,
+    },
     /// COMMIT got no answer. The redelivery finds the marker if it was applied.
     #[error("{0}")]
     CommitUnknown(StoreError),
@@ -65,6 +80,53 @@ pub trait Handler<Tx>: Send + Sync {
         operation: &Operation,
         message: &Message,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Makes the changes of several operations, in order, in one transaction. What it does must be what
+    /// [`Handler::apply`] does one after another; an error says which operation is at fault, when that is known.
+    fn apply_each<'a>(
+        tx: &'a mut Tx,
+        work: &'a [Work<'a, Self>],
+    ) -> impl Future<Output = Result<(), EachFailed>> + Send + 'a
+    where
+        Self: Sized,
+        Tx: Send,
+    {
+        async move {
+            for (at, work) in work.iter().enumerate() {
+                let applied = work.handler.apply(tx, work.operation, work.message).await;
+                applied.map_err(|error| EachFailed { at: Some(at), error })?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// One operation of several that share a transaction.
+#[derive(Debug)]
+pub struct Work<'a, H> {
+    /// What is asked for.
+    pub operation: &'a Operation,
+    /// The message that asks.
+    pub message: &'a Message,
+    /// What carries it out.
+    pub handler: &'a H,
+}
+
+impl<H> Clone for Work<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H> Copy for Work<'_, H> {}
+
+/// Why several changes were not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EachFailed {
+    /// The operation at fault, by its place in the list; `None` when it is one of them and nobody knows which.
+    pub at: Option<usize>,
+    /// What happened.
+    pub error: HandlerError,
 }
 
 /// A processed delivery whose result is committed: only now can it be acknowledged.
@@ -97,6 +159,8 @@ pub trait Handler<Tx>: Send + Sync {
 pub struct Committed<R> {
     /// What it came to.
     pub processed: Processed,
+    /// The message.
+    pub message: Message,
     receipt: R,
 }
 
@@ -104,6 +168,13 @@ impl<R: Receipt> Committed<R> {
     /// Acknowledges. A lost receipt is no error of the effect: the redelivery becomes a duplicate.
     pub async fn ack(self) -> Result<Processed, ReceiptLost> {
         self.receipt.ack(AckPermit(())).await.map(|()| self.processed)
+    }
+
+    /// Gives up the result, because the consumer's policy does not take it for done: a recorded conflict that is to
+    /// be put aside, or that stops the consumer.
+    pub fn refuse(self, reason: impl Into<String>) -> Failed<R> {
+        let Self { message, receipt, .. } = self;
+        Failed { error: ProcessError::Handler(reason.into()), message, receipt }
     }
 }
 
@@ -150,6 +221,22 @@ impl<R: Receipt> Failed<R> {
         // The proof is the permission; its content was checked when it was made.
         let _ = published;
         self.receipt.ack(AckPermit(())).await
+    }
+
+    /// Acknowledges it after parking it in the consumer's own database, where it waits for its next attempt.
+    ///
+    /// # Errors
+    /// It could not be parked: the failed delivery comes back with the store's error.
+    pub async fn park<S: Parking>(
+        self,
+        store: &S,
+        parked: ParkDelivery<'_>,
+    ) -> Result<Result<(), ReceiptLost>, (Self, StoreError)> {
+        let parked = ParkDelivery { message: &self.message, ..parked };
+        match store.park(&parked).await {
+            Ok(()) => Ok(self.receipt.ack(AckPermit(())).await),
+            Err(error) => Err((self, error)),
+        }
     }
 
     /// Acknowledges it after recording it as a dead delivery in the consumer's own database.
@@ -201,91 +288,54 @@ impl<S: InboxStore> Inbox<S> {
         handler: &impl Handler<S::Transaction>,
     ) -> Result<Committed<R>, Failed<R>> {
         let Delivery { message, receipt } = delivery;
-        match self.apply(operation, &message, handler).await {
-            Ok(processed) => Ok(Committed { processed, receipt }),
-            Err(error) => Err(Failed { error, message, receipt }),
-        }
+        let work = [Work { operation, message: &message, handler }];
+        let result = batch::run(&self.store, &work, false).await.remove(0);
+        conclude(result, message, receipt)
     }
 
-    async fn apply(
+    /// Processes several deliveries of one consumer in as few transactions as their content allows. The results are
+    /// in the order of the deliveries, each what it would have been alone.
+    ///
+    /// `look_first` reads the markers before the first transaction: worth a round trip when repeats are common. The
+    /// unique key decides in either case.
+    ///
+    /// Run it in a task that nothing aborts: a unit of work must reach its COMMIT or ROLLBACK.
+    pub async fn process_all<R: Receipt, H: Handler<S::Transaction>>(
         &self,
-        operation: &Operation,
-        message: &Message,
-        handler: &impl Handler<S::Transaction>,
-    ) -> Result<Processed, ProcessError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.apply_once(operation, message, handler).await {
-                Err(ProcessError::Store(StoreError::Contended(_))) if tries < CONTENDED_TRIES => {}
-                result => return result,
-            }
-        }
-    }
-
-    async fn apply_once(
-        &self,
-        operation: &Operation,
-        message: &Message,
-        handler: &impl Handler<S::Transaction>,
-    ) -> Result<Processed, ProcessError> {
-        let mut tx = self.store.begin().await.map_err(ProcessError::Store)?;
-        match tx.mark(operation).await {
-            Ok(Mark::Inserted) => {}
-            Ok(Mark::Taken) => {
-                tx.rollback().await.map_err(ProcessError::Store)?;
-                return self.compare(operation, message).await;
-            }
-            Err(error) => return Err(roll_back(tx, blame(error)).await),
-        }
-        match handler.apply(&mut tx, operation, message).await {
-            Ok(()) => {}
-            Err(HandlerError::Refused(reason)) => {
-                return Err(roll_back(tx, ProcessError::Handler(reason)).await);
-            }
-            Err(HandlerError::Store(error)) => return Err(roll_back(tx, blame(error)).await),
-        }
-        match tx.commit().await {
-            Ok(()) => Ok(Processed::Applied),
-            Err(CommitError::RolledBack(error)) => Err(blame(error)),
-            Err(CommitError::Unknown(error)) => Err(ProcessError::CommitUnknown(error)),
-        }
-    }
-
-    async fn compare(&self, operation: &Operation, message: &Message) -> Result<Processed, ProcessError> {
-        let stored = self.store.marker(operation).await.map_err(blame)?;
-        let Some(stored) = stored else {
-            // Whoever held the key rolled back in between: the unit is worth another try.
-            return Err(ProcessError::Store(StoreError::Contended("the marker vanished".into())));
-        };
-        if operation.comparison.matches(&stored) {
-            return Ok(Processed::Duplicate);
-        }
-        self.store.record_conflict(operation, message, &stored).await.map_err(blame)?;
-        Ok(Processed::Conflict)
+        units: Vec<Unit<R, H>>,
+        look_first: bool,
+    ) -> Vec<Result<Committed<R>, Failed<R>>> {
+        let work: Vec<Work<'_, H>> = units.iter().map(Unit::work).collect();
+        let results = batch::run(&self.store, &work, look_first).await;
+        let conclusions = units.into_iter().zip(results);
+        conclusions.map(|(unit, result)| conclude(result, unit.delivery.message, unit.delivery.receipt)).collect()
     }
 }
 
-/// A value that the database refuses, such as a key too long for its column, is the message's fault as a refusal is:
-/// it would be refused however often the delivery came again.
-fn blame(error: StoreError) -> ProcessError {
-    match error {
-        StoreError::Data(reason) => ProcessError::Handler(reason),
-        StoreError::Unavailable(_)
-        | StoreError::Contended(_)
-        | StoreError::CommitUnknown(_)
-        | StoreError::Schema(_)
-        | StoreError::Mismatch(_) => ProcessError::Store(error),
+/// One delivery, read into what it asks for.
+#[derive(Debug)]
+pub struct Unit<R, H> {
+    /// The delivery.
+    pub delivery: Delivery<R>,
+    /// What it asks for.
+    pub operation: Operation,
+    /// What carries it out.
+    pub handler: H,
+}
+
+impl<R, H> Unit<R, H> {
+    fn work(&self) -> Work<'_, H> {
+        Work { operation: &self.operation, message: &self.delivery.message, handler: &self.handler }
     }
 }
 
-async fn roll_back<Tx: InboxTransaction>(tx: Tx, error: ProcessError) -> ProcessError {
-    match tx.rollback().await {
-        Ok(()) => error,
-        Err(rollback) => match error {
-            // The first error says what happened; a failed rollback only costs the connection.
-            ProcessError::Handler(reason) => ProcessError::Handler(reason),
-            ProcessError::Store(_) | ProcessError::CommitUnknown(_) => ProcessError::Store(rollback),
-        },
+fn conclude<R>(
+    result: Result<Processed, ProcessError>,
+    message: Message,
+    receipt: R,
+) -> Result<Committed<R>, Failed<R>> {
+    match result {
+        Ok(processed) => Ok(Committed { processed, message, receipt }),
+        Err(error) => Err(Failed { error, message, receipt }),
     }
 }

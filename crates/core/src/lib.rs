@@ -11,7 +11,7 @@
 //!
 //! - [`event`], [`route`]: what is published and where to. [`lease`], [`outcome`], [`settle`], [`retry`]: a row's life.
 //! - [`relay`]: the relay engine; takes inputs, gives commands.
-//! - [`delivery`], [`operation`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
+//! - [`delivery`], [`operation`], [`guard`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
 //! - [`filter`]: hints about repeats from outside the database.
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
@@ -21,6 +21,7 @@ pub mod delivery;
 pub mod event;
 pub mod filter;
 pub mod finding;
+pub mod guard;
 pub mod inbox;
 pub mod json;
 pub mod lease;

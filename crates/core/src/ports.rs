@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::declared::Statement;
 use crate::delivery::{Message, Receipt};
+use crate::guard::Progress;
 use crate::lease::{Claim, ClaimRequest, Publish};
 use crate::operation::{Operation, StoredMarker};
 use crate::outcome::Outcome;
@@ -130,10 +132,81 @@ pub enum CommitError {
     Unknown(StoreError),
 }
 
+/// Why one statement did not run once for each of several operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EachError {
+    /// The operation at fault, by its place in the list; `None` when it is one of them and nobody knows which.
+    pub at: Option<usize>,
+    /// What happened.
+    pub error: StoreError,
+}
+
+/// An aggregate's progress, about to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advance<'a> {
+    /// The aggregate.
+    pub aggregate: &'a str,
+    /// Where it stands now.
+    pub progress: Progress,
+    /// True when [`InboxTransaction::lock_progress`] found nothing: the row is new, and the unique key decides
+    /// between two that write it first.
+    pub first: bool,
+}
+
 /// One open inbox transaction.
 pub trait InboxTransaction: Send + Sized {
     /// Inserts the marker row. Never `INSERT IGNORE`. After [`Mark::Taken`] the caller must roll back.
     fn mark(&mut self, operation: &Operation) -> impl Future<Output = Result<Mark, StoreError>> + Send;
+
+    /// Inserts the markers of several operations of one consumer, in the order given, which every caller sorts by key
+    /// so that two of them cannot wait for each other. [`Mark::Taken`] does not say which key it was.
+    fn mark_all(
+        &mut self,
+        operations: &[&Operation],
+    ) -> impl Future<Output = Result<Mark, StoreError>> + Send {
+        async move {
+            for operation in operations {
+                if self.mark(operation).await? == Mark::Taken {
+                    return Ok(Mark::Taken);
+                }
+            }
+            Ok(Mark::Inserted)
+        }
+    }
+
+    /// Reads and locks what a consumer applied to each of these aggregates, in the order given, which every caller
+    /// sorts. `None` where nothing was applied.
+    fn lock_progress(
+        &mut self,
+        consumer: &str,
+        aggregates: &[&str],
+    ) -> impl Future<Output = Result<Vec<Option<Progress>>, StoreError>> + Send;
+
+    /// Writes aggregates' progress, in the order given. A row that another transaction wrote first is
+    /// [`StoreError::Contended`]: the unit is to be run again.
+    fn save_progress(
+        &mut self,
+        consumer: &str,
+        advances: &[Advance<'_>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Runs a declared statement once for each list of values, in order, and returns the rows each run matched. An
+    /// adapter may run fewer statements where the result is provably the same; then it may not know which operation
+    /// failed.
+    fn execute_each(
+        &mut self,
+        statement: &Statement,
+        values: &[&[Value]],
+    ) -> impl Future<Output = Result<Vec<u64>, EachError>> + Send {
+        async move {
+            let mut rows = Vec::with_capacity(values.len());
+            for (at, values) in values.iter().enumerate() {
+                let matched = self.execute(statement.sql(), values).await;
+                rows.push(matched.map_err(|error| EachError { at: Some(at), error })?);
+            }
+            Ok(rows)
+        }
+    }
 
     /// Runs one statement with bound values (`?` placeholders in order) and returns the number of rows it matched.
     fn execute(
@@ -162,6 +235,73 @@ pub struct DeadDelivery<'a> {
     pub reason: &'a str,
 }
 
+/// Why a delivery waits in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkReason {
+    /// It was refused and is to be tried again later.
+    Retry,
+    /// A step of its aggregate before it is missing.
+    Gap,
+    /// An operator sent it back from the dead deliveries or the conflicts.
+    Requeued,
+}
+
+/// A delivery that is to wait in the database instead of in front of its queue.
+#[derive(Clone, Debug)]
+pub struct ParkDelivery<'a> {
+    /// The consumer.
+    pub consumer: &'a str,
+    /// The delivery's business key.
+    pub business_key: Option<&'a str>,
+    /// The message, kept whole.
+    pub message: &'a Message,
+    /// Why.
+    pub reason: ParkReason,
+    /// Why, in words for people.
+    pub detail: &'a str,
+    /// How often it was refused so far.
+    pub attempts: u32,
+    /// The aggregate and the version that it waits to apply, for a gap.
+    pub step: Option<(&'a str, i64)>,
+    /// When it is tried again at the latest. A gap is tried as soon as the step before it was applied.
+    pub delay: Duration,
+}
+
+/// A delivery that waited in the database.
+#[derive(Clone, Debug)]
+pub struct ParkedDelivery {
+    /// The row.
+    pub id: i64,
+    /// The lease under which it was handed out.
+    pub lease_token: String,
+    /// Why it waited.
+    pub reason: ParkReason,
+    /// True when its time is over, which ends the wait for a gap.
+    pub overdue: bool,
+    /// The message; its delivery count is the number of attempts so far plus one.
+    pub message: Message,
+}
+
+/// Deliveries that wait in the consumer's own database: for their next attempt, or for the step before them. They
+/// survive restarts, block no queue, and are not counted by the broker.
+pub trait Parking: Send + Sync {
+    /// Parks a delivery and commits it. The same message of the same consumer is parked once: parking it again
+    /// replaces its reason, attempts and delay, and ends a lease on it.
+    fn park(&self, parked: &ParkDelivery<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Hands out at most `limit` deliveries of the consumer whose time has come or whose step has become the next
+    /// one, oldest first, each leased for `lease`. Rows locked or leased by others are skipped.
+    fn due(
+        &self,
+        consumer: &str,
+        limit: u32,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Vec<ParkedDelivery>, StoreError>> + Send;
+
+    /// Removes a delivery after it was processed. `false` when the lease is no longer held: someone else has it.
+    fn unpark(&self, id: i64, lease_token: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
 /// A consumer's side: markers and business writes in one database.
 pub trait InboxStore: Send + Sync {
     /// An open transaction.
@@ -175,6 +315,20 @@ pub trait InboxStore: Send + Sync {
         &self,
         operation: &Operation,
     ) -> impl Future<Output = Result<Option<StoredMarker>, StoreError>> + Send;
+
+    /// Reads the committed markers of several operations of one consumer, in order, outside any transaction.
+    fn markers(
+        &self,
+        operations: &[&Operation],
+    ) -> impl Future<Output = Result<Vec<Option<StoredMarker>>, StoreError>> + Send {
+        async move {
+            let mut markers = Vec::with_capacity(operations.len());
+            for operation in operations {
+                markers.push(self.marker(operation).await?);
+            }
+            Ok(markers)
+        }
+    }
 
     /// Records a conflict and commits it. The same conflicting content again raises the record's count.
     fn record_conflict(
