@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 
 use crate::delivery::Message;
 use crate::event::{EventId, InvalidEvent};
-use crate::inbox::{Handler, HandlerError};
+use crate::inbox::{EachFailed, Handler, HandlerError, Work};
 use crate::json::Json;
 use crate::operation::{Compared, Comparison, Operation};
-use crate::ports::InboxTransaction;
+use crate::ports::{EachError, InboxTransaction};
 use crate::value::Value;
 
 mod binding;
@@ -278,17 +278,43 @@ impl<Tx: InboxTransaction> Handler<Tx> for DeclaredChange {
     async fn apply(&self, tx: &mut Tx, _: &Operation, _: &Message) -> Result<(), HandlerError> {
         for (index, (statement, values)) in self.statements.iter().zip(&self.values).enumerate() {
             let rows = tx.execute(statement.sql(), values).await?;
-            if !statement.expect_rows.accepts(rows) {
-                return Err(HandlerError::Refused(format!(
-                    "statement {} of {} changed {rows} {}, expected {}",
-                    index + 1,
-                    self.consumer,
-                    if rows == 1 { "row" } else { "rows" },
-                    statement.expect_rows
-                )));
-            }
+            self.expect(index, rows)?;
         }
         Ok(())
+    }
+
+    /// All operations of a consumer have the same statements. A lone statement may be run for all of them at once.
+    async fn apply_each<'a>(tx: &'a mut Tx, work: &'a [Work<'a, Self>]) -> Result<(), EachFailed> {
+        let [statement] = &*work.first().map(|work| Arc::clone(&work.handler.statements)).unwrap_or_default()
+        else {
+            for (at, work) in work.iter().enumerate() {
+                let applied = work.handler.apply(tx, work.operation, work.message).await;
+                applied.map_err(|error| EachFailed { at: Some(at), error })?;
+            }
+            return Ok(());
+        };
+        let values: Vec<&[Value]> = work.iter().map(|work| work.handler.values[0].as_slice()).collect();
+        let rows = tx.execute_each(statement, &values).await;
+        let rows = rows.map_err(|EachError { at, error }| EachFailed { at, error: error.into() })?;
+        for (at, (work, rows)) in work.iter().zip(rows).enumerate() {
+            work.handler.expect(0, rows).map_err(|error| EachFailed { at: Some(at), error })?;
+        }
+        Ok(())
+    }
+}
+
+impl DeclaredChange {
+    fn expect(&self, index: usize, rows: u64) -> Result<(), HandlerError> {
+        let expected = self.statements[index].expect_rows;
+        if expected.accepts(rows) {
+            return Ok(());
+        }
+        Err(HandlerError::Refused(format!(
+            "statement {} of {} changed {rows} {}, expected {expected}",
+            index + 1,
+            self.consumer,
+            if rows == 1 { "row" } else { "rows" },
+        )))
     }
 }
 

@@ -155,9 +155,7 @@ impl Guard {
                 match from {
                     // What was applied lies behind the announced state: the message comes late.
                     Some(from) if from == to || allowed.leads(to, from) => Verdict::Stale,
-                    Some(_) | None => {
-                        Verdict::Forbidden { from: from.map(str::to_owned), to: to.clone() }
-                    }
+                    Some(_) | None => Verdict::Forbidden { from: from.map(str::to_owned), to: to.clone() },
                 }
             }
         }

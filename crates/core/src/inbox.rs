@@ -308,7 +308,9 @@ impl<S: InboxStore> Inbox<S> {
         let work: Vec<Work<'_, H>> = units.iter().map(Unit::work).collect();
         let results = batch::run(&self.store, &work, look_first).await;
         let conclusions = units.into_iter().zip(results);
-        conclusions.map(|(unit, result)| conclude(result, unit.delivery.message, unit.delivery.receipt)).collect()
+        conclusions
+            .map(|(unit, result)| conclude(result, unit.delivery.message, unit.delivery.receipt))
+            .collect()
     }
 }
 

@@ -3,9 +3,12 @@
 //! ```text
 //! distinct keys ─► unit ─► all applied
 //!                    ├ a key is taken ─► one read of all markers ─► repeats and conflicts leave, the rest again
-//!                    ├ this one failed ─► the rest again, then this one alone
+//!                    ├ this one failed ─► those before it, this one alone, those after it
 //!                    └ some one failed ─► halves
 //! ```
+//!
+//! The order of the operations is kept throughout, copies of one key excepted, which wait for the first of them: what
+//! each comes to is what it would have come to in a transaction of its own, one after another.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -59,6 +62,15 @@ fn rounds<H>(work: &[Work<'_, H>], look_first: bool) -> VecDeque<Group> {
     rounds
 }
 
+/// Puts a group back in pieces that begin at the given places, in order.
+fn split(mut group: Group, places: &[usize], queue: &mut VecDeque<Group>) {
+    for &place in places.iter().rev() {
+        let members = group.members.split_off(place);
+        queue.push_front(Group { members, look: group.look, tries: 0 });
+    }
+    queue.push_front(Group { tries: 0, ..group });
+}
+
 struct Batch<'a, S, H> {
     store: &'a S,
     work: &'a [Work<'a, H>],
@@ -73,7 +85,10 @@ where
     /// Takes a group one step further. An error concerns the store, and so every group that waits.
     async fn advance(&mut self, mut group: Group, queue: &mut VecDeque<Group>) -> Result<(), ProcessError> {
         if group.look {
-            self.look(&mut group).await?;
+            let halt = self.look(&mut group).await;
+            if let Err(halt) = halt {
+                return self.halted(halt, group, queue);
+            }
         }
         if group.members.is_empty() {
             return Ok(());
@@ -91,9 +106,10 @@ where
     }
 
     /// Reads the markers; operations that have one are finished.
-    async fn look(&mut self, group: &mut Group) -> Result<(), ProcessError> {
+    async fn look(&mut self, group: &mut Group) -> Result<(), Halt> {
         let operations: Vec<_> = group.members.iter().map(|&index| self.work[index].operation).collect();
-        let markers = self.store.markers(&operations).await.map_err(ProcessError::Store)?;
+        let markers = self.store.markers(&operations).await;
+        let markers = markers.map_err(|error| unit::located(operations.len(), None, blame(error)))?;
         let mut rest = Vec::with_capacity(group.members.len());
         for (&index, marker) in group.members.iter().zip(markers) {
             let Some(marker) = marker else {
@@ -136,16 +152,10 @@ where
             Halt::At(at, result) if group.members.len() == 1 => {
                 self.results[group.members[at]] = Some(result);
             }
-            Halt::At(at, _) => {
-                let alone = vec![group.members.remove(at)];
-                // Before the copies of its key, and after those it shared the unit with.
-                queue.push_front(Group { members: alone, look: group.look, tries: 0 });
-                queue.push_front(Group { tries: 0, ..group });
-            }
+            Halt::At(at, _) => split(group, &[at, at + 1], queue),
             Halt::Somewhere => {
-                let later = group.members.split_off(group.members.len() / 2);
-                queue.push_front(Group { members: later, look: group.look, tries: 0 });
-                queue.push_front(Group { tries: 0, ..group });
+                let middle = group.members.len() / 2;
+                split(group, &[middle], queue);
             }
             Halt::Whole(ProcessError::Store(StoreError::Contended(_))) if group.tries < CONTENDED_TRIES => {
                 queue.push_front(group);

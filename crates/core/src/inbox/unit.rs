@@ -67,10 +67,7 @@ async fn mark<Tx: InboxTransaction, H>(tx: &mut Tx, work: &[Work<'_, H>]) -> Res
 type Advances<'a> = BTreeMap<&'a str, (Progress, bool)>;
 
 /// Asks every guard, in the order of the operations, each seeing the steps before it.
-async fn judge<'a, Tx: InboxTransaction, H>(
-    tx: &mut Tx,
-    work: &[Work<'a, H>],
-) -> Result<Advances<'a>, Halt> {
+async fn judge<'a, Tx: InboxTransaction, H>(tx: &mut Tx, work: &[Work<'a, H>]) -> Result<Advances<'a>, Halt> {
     let guards = work.iter().filter_map(|work| work.operation.guard.as_ref());
     let mut stored: BTreeMap<&str, Option<Progress>> =
         guards.map(|guard| (guard.aggregate.as_str(), None)).collect();
@@ -125,7 +122,7 @@ async fn save<Tx: InboxTransaction, H>(
 }
 
 /// Whom an error concerns: an operation, when it is at fault; all of them, when the store is.
-fn located(operations: usize, at: Option<usize>, error: ProcessError) -> Halt {
+pub(super) fn located(operations: usize, at: Option<usize>, error: ProcessError) -> Halt {
     let concerns_all = match &error {
         ProcessError::Store(StoreError::Mismatch(_)) => operations == 1,
         ProcessError::Store(_) | ProcessError::CommitUnknown(_) => true,

@@ -1,5 +1,6 @@
 //! The inbox: at most one effect per operation, an ack only after a commit, and no silent conflict.
 
+mod batch;
 mod memory;
 
 use consign_core::delivery::{Delivery, Message};
@@ -21,7 +22,7 @@ fn operation(key: &str, amount: i128) -> Operation {
             column: "amount".into(),
             value: Value::Integer(amount),
         }]),
-        aggregate_version: None,
+        ..Operation::default()
     }
 }
 
@@ -97,7 +98,7 @@ fn other_content_under_the_same_key_is_a_conflict_recorded_before_its_ack() {
 
     assert_eq!(processed, Processed::Conflict);
     assert_eq!(memory.effects().len(), 1);
-    assert_eq!(memory.conflicts(), ["amount=101 beside [Some(\"100\")]"]);
+    assert_eq!(memory.conflicts(), ["amount=101 beside {\"amount\": Some(\"100\")}"]);
     assert_eq!(memory.steps()[8..], [Step::ReadMarker, Step::RecordConflict, Step::Ack]);
 }
 

@@ -8,9 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use consign_core::delivery::{AckPermit, Message, Receipt, ReceiptLost};
+use consign_core::guard::Progress;
 use consign_core::inbox::{Handler, HandlerError};
 use consign_core::operation::{Comparison, Operation, StoredMarker};
-use consign_core::ports::{CommitError, DeadDelivery, InboxStore, InboxTransaction, Mark, StoreError};
+use consign_core::ports::{
+    Advance, CommitError, DeadDelivery, InboxStore, InboxTransaction, Mark, StoreError,
+};
 use consign_core::value::Value;
 
 /// Runs futures that wait for nothing but each other, taking turns.
@@ -77,6 +80,7 @@ pub enum Fault {
 #[derive(Debug, Default)]
 struct State {
     markers: BTreeMap<(String, String), StoredMarker>,
+    progress: BTreeMap<(String, String), Progress>,
     /// Keys that an open transaction has inserted.
     locked: Vec<(String, String)>,
     effects: Vec<String>,
@@ -84,6 +88,8 @@ struct State {
     dead: Vec<String>,
     steps: Vec<Step>,
     faults: VecDeque<Fault>,
+    marked: Vec<String>,
+    refused: Option<(String, StoreError)>,
 }
 
 /// The store; clones share everything.
@@ -111,6 +117,30 @@ impl Memory {
 
     pub fn conflicts(&self) -> Vec<String> {
         self.state().conflicts.clone()
+    }
+
+    /// The keys of all markers ever inserted, in the order of the inserts.
+    pub fn marked(&self) -> Vec<String> {
+        self.state().marked.clone()
+    }
+
+    /// The version a consumer applied last to an aggregate.
+    pub fn version(&self, aggregate: &str) -> Option<i64> {
+        let state = self.state();
+        state.progress.get(&("points-award".into(), aggregate.into())).and_then(|progress| progress.version)
+    }
+
+    /// Everything committed besides effects, comparable with another store's.
+    pub fn everything(&self) -> String {
+        let state = self.state();
+        format!("{:?} {:?}", state.markers, state.progress)
+    }
+
+    /// A store that refuses to mark one key.
+    pub fn refusing_key(key: &str, error: StoreError) -> Self {
+        let memory = Self::default();
+        memory.state().refused = Some((key.into(), error));
+        memory
     }
 
     pub fn dead(&self) -> Vec<String> {
@@ -144,22 +174,21 @@ impl Memory {
 
 pub struct Open {
     memory: Memory,
-    marker: Option<((String, String), StoredMarker)>,
+    markers: Vec<((String, String), StoredMarker)>,
+    progress: Vec<((String, String), Progress)>,
     effects: Vec<String>,
 }
 
 impl Open {
     fn unlock(&self) {
-        if let Some((key, _)) = &self.marker {
-            self.memory.state().locked.retain(|locked| locked != key);
-        }
+        let mut state = self.memory.state();
+        state.locked.retain(|locked| self.markers.iter().all(|(key, _)| key != locked));
     }
 
     fn apply(&mut self) {
         let mut state = self.memory.state();
-        if let Some((key, marker)) = self.marker.clone() {
-            state.markers.insert(key, marker);
-        }
+        state.markers.extend(self.markers.iter().cloned());
+        state.progress.extend(self.progress.drain(..));
         state.effects.append(&mut self.effects);
     }
 }
@@ -176,12 +205,37 @@ impl InboxTransaction for Open {
         if state.markers.contains_key(&key) {
             return Ok(Mark::Taken);
         }
+        match &state.refused {
+            Some((refused, error)) if *refused == operation.key => return Err(error.clone()),
+            Some(_) | None => {}
+        }
+        state.marked.push(operation.key.clone());
         state.locked.push(key.clone());
         let Comparison::Columns(columns) = &operation.comparison else { panic!("columns are compared here") };
-        let columns = columns.iter().map(|column| Some(column.value.text())).collect();
+        let columns = columns.iter().map(|one| (one.column.clone(), Some(one.value.text()))).collect();
         let event_id = operation.event_id.as_ref().map(ToString::to_string);
-        self.marker = Some((key, StoredMarker { event_id, columns, fingerprint: None }));
+        self.markers.push((key, StoredMarker { event_id, columns, ..StoredMarker::default() }));
         Ok(Mark::Inserted)
+    }
+
+    async fn lock_progress(
+        &mut self,
+        consumer: &str,
+        aggregates: &[&str],
+    ) -> Result<Vec<Option<Progress>>, StoreError> {
+        assert!(aggregates.is_sorted(), "locks are taken in a fixed order");
+        let state = self.memory.state();
+        let find = |aggregate: &&str| state.progress.get(&(consumer.into(), (*aggregate).into())).cloned();
+        Ok(aggregates.iter().map(find).collect())
+    }
+
+    async fn save_progress(&mut self, consumer: &str, advances: &[Advance<'_>]) -> Result<(), StoreError> {
+        self.progress.extend(
+            advances
+                .iter()
+                .map(|advance| ((consumer.into(), advance.aggregate.into()), advance.progress.clone())),
+        );
+        Ok(())
     }
 
     async fn execute(&mut self, sql: &str, _: &[Value]) -> Result<u64, StoreError> {
@@ -221,7 +275,7 @@ impl InboxStore for Memory {
 
     async fn begin(&self) -> Result<Open, StoreError> {
         self.step(Step::Begin)?;
-        Ok(Open { memory: self.clone(), marker: None, effects: Vec::new() })
+        Ok(Open { memory: self.clone(), markers: Vec::new(), progress: Vec::new(), effects: Vec::new() })
     }
 
     async fn marker(&self, operation: &Operation) -> Result<Option<StoredMarker>, StoreError> {
