@@ -307,10 +307,11 @@ impl<S: InboxStore> Inbox<S> {
     ) -> Vec<Result<Committed<R>, Failed<R>>> {
         let work: Vec<Work<'_, H>> = units.iter().map(Unit::work).collect();
         let results = batch::run(&self.store, &work, look_first).await;
-        let conclusions = units.into_iter().zip(results);
+        let mut conclusions = Vec::with_capacity(units.len());
+        for (Unit { delivery, .. }, result) in units.into_iter().zip(results) {
+            conclusions.push(conclude(result, delivery.message, delivery.receipt));
+        }
         conclusions
-            .map(|(unit, result)| conclude(result, unit.delivery.message, unit.delivery.receipt))
-            .collect()
     }
 }
 
@@ -331,6 +332,10 @@ impl<R, H> Unit<R, H> {
     }
 }
 
+#[expect(
+    clippy::result_large_err,
+    reason = "either side holds the delivery: boxing one would only move it once more"
+)]
 fn conclude<R>(
     result: Result<Processed, ProcessError>,
     message: Message,

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::*;
-use crate::ports::{CommitError, Mark, StoreError};
+use crate::guard::Progress;
+use crate::ports::{Advance, CommitError, Mark, StoreError};
 use crate::value::ValueType;
 
 /// The points story's consumer: key `order:{order_id}:paid`, compares user and amount.
@@ -60,6 +61,14 @@ struct Recorded {
 }
 
 impl InboxTransaction for Recorded {
+    async fn lock_progress(&mut self, _: &str, _: &[&str]) -> Result<Vec<Option<Progress>>, StoreError> {
+        panic!("a declared change asks no guard")
+    }
+
+    async fn save_progress(&mut self, _: &str, _: &[Advance<'_>]) -> Result<(), StoreError> {
+        panic!("a declared change moves no guard")
+    }
+
     async fn mark(&mut self, _: &Operation) -> Result<Mark, StoreError> {
         Ok(Mark::Inserted)
     }
