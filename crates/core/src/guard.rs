@@ -170,8 +170,8 @@ mod tests {
         Progress { version: Some(version), state: None }
     }
 
-    fn judge(step: Step, applied: Option<Progress>) -> Verdict {
-        Guard { aggregate: "order:1".into(), step }.judge(applied.as_ref())
+    fn judge(step: Step, applied: Option<&Progress>) -> Verdict {
+        Guard { aggregate: "order:1".into(), step }.judge(applied)
     }
 
     #[test]
@@ -179,9 +179,9 @@ mod tests {
         let step = |version| Step::ApplyIfNewer { version };
 
         assert_eq!(judge(step(1), None), Verdict::Apply(at(1)));
-        assert_eq!(judge(step(7), Some(at(3))), Verdict::Apply(at(7)), "versions may be skipped");
-        assert_eq!(judge(step(3), Some(at(3))), Verdict::Stale);
-        assert_eq!(judge(step(2), Some(at(3))), Verdict::Stale);
+        assert_eq!(judge(step(7), Some(&at(3))), Verdict::Apply(at(7)), "versions may be skipped");
+        assert_eq!(judge(step(3), Some(&at(3))), Verdict::Stale);
+        assert_eq!(judge(step(2), Some(&at(3))), Verdict::Stale);
     }
 
     #[test]
@@ -191,10 +191,10 @@ mod tests {
         assert_eq!(judge(step(1), None), Verdict::Apply(at(1)));
         assert_eq!(judge(step(2), None), Verdict::Gap { expected: 1, version: 2 });
         assert_eq!(judge(step(0), None), Verdict::Stale);
-        assert_eq!(judge(step(4), Some(at(3))), Verdict::Apply(at(4)));
-        assert_eq!(judge(step(5), Some(at(3))), Verdict::Gap { expected: 4, version: 5 });
-        assert_eq!(judge(step(3), Some(at(3))), Verdict::Stale);
-        assert_eq!(judge(step(i64::MAX), Some(at(i64::MAX))), Verdict::Stale);
+        assert_eq!(judge(step(4), Some(&at(3))), Verdict::Apply(at(4)));
+        assert_eq!(judge(step(5), Some(&at(3))), Verdict::Gap { expected: 4, version: 5 });
+        assert_eq!(judge(step(3), Some(&at(3))), Verdict::Stale);
+        assert_eq!(judge(step(i64::MAX), Some(&at(i64::MAX))), Verdict::Stale);
     }
 
     #[test]
@@ -206,15 +206,15 @@ mod tests {
         let state = |state: &str| Progress { version: None, state: Some(state.into()) };
 
         assert_eq!(judge(step("NEW"), None), Verdict::Apply(state("NEW")));
-        assert_eq!(judge(step("PAID"), Some(state("NEW"))), Verdict::Apply(state("PAID")));
-        assert_eq!(judge(step("NEW"), Some(state("PAID"))), Verdict::Stale);
-        assert_eq!(judge(step("PAID"), Some(state("PAID"))), Verdict::Stale);
+        assert_eq!(judge(step("PAID"), Some(&state("NEW"))), Verdict::Apply(state("PAID")));
+        assert_eq!(judge(step("NEW"), Some(&state("PAID"))), Verdict::Stale);
+        assert_eq!(judge(step("PAID"), Some(&state("PAID"))), Verdict::Stale);
         assert_eq!(
-            judge(step("SHIPPED"), Some(state("NEW"))),
+            judge(step("SHIPPED"), Some(&state("NEW"))),
             Verdict::Forbidden { from: Some("NEW".into()), to: "SHIPPED".into() }
         );
         assert_eq!(
-            judge(step("PAID"), Some(state("CANCELLED"))),
+            judge(step("PAID"), Some(&state("CANCELLED"))),
             Verdict::Forbidden { from: Some("CANCELLED".into()), to: "PAID".into() }
         );
         assert_eq!(judge(step("PAID"), None), Verdict::Forbidden { from: None, to: "PAID".into() });
@@ -225,7 +225,7 @@ mod tests {
         let allowed = Arc::new(Transitions::parse(["->OPEN", "OPEN->SHUT", "SHUT->OPEN"]).unwrap());
         let shut = Progress { version: None, state: Some("SHUT".into()) };
 
-        let verdict = judge(Step::Transition { to: "OPEN".into(), allowed }, Some(shut));
+        let verdict = judge(Step::Transition { to: "OPEN".into(), allowed }, Some(&shut));
 
         assert_eq!(verdict, Verdict::Apply(Progress { version: None, state: Some("OPEN".into()) }));
     }

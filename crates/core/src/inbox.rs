@@ -304,15 +304,29 @@ impl<S: InboxStore> Inbox<S> {
         &self,
         units: Vec<Unit<R, H>>,
         look_first: bool,
-    ) -> Vec<Result<Committed<R>, Failed<R>>> {
+    ) -> Vec<Concluded<R, H>> {
         let work: Vec<Work<'_, H>> = units.iter().map(Unit::work).collect();
         let results = batch::run(&self.store, &work, look_first).await;
-        let mut conclusions = Vec::with_capacity(units.len());
-        for (Unit { delivery, .. }, result) in units.into_iter().zip(results) {
-            conclusions.push(conclude(result, delivery.message, delivery.receipt));
+        let mut concluded = Vec::with_capacity(units.len());
+        for (unit, result) in units.into_iter().zip(results) {
+            let Unit { delivery, operation, handler } = unit;
+            let result = conclude(result, delivery.message, delivery.receipt);
+            concluded.push(Concluded { result, operation, handler });
         }
-        conclusions
+        concluded
     }
+}
+
+/// What one delivery of several came to, with what it asked for: a failed one may be processed again.
+#[must_use = "a delivery that is neither acknowledged nor handed back waits for ever"]
+#[derive(Debug)]
+pub struct Concluded<R, H> {
+    /// What it came to.
+    pub result: Result<Committed<R>, Failed<R>>,
+    /// What it asked for.
+    pub operation: Operation,
+    /// What was to carry it out.
+    pub handler: H,
 }
 
 /// One delivery, read into what it asks for.

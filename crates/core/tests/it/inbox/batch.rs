@@ -26,7 +26,7 @@ fn applies(memory: &Memory, key: &str, amount: i128) -> Unit<Handle, Award> {
 fn process_all(memory: &Memory, units: Vec<Unit<Handle, Award>>, look_first: bool) -> Results {
     run(Inbox::new(memory.clone()).process_all(units, look_first))
         .into_iter()
-        .map(|result| result.map(|committed| committed.processed).map_err(|failed| failed.error))
+        .map(|concluded| concluded.result.map(|committed| committed.processed).map_err(|failed| failed.error))
         .collect()
 }
 
