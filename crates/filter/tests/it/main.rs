@@ -3,13 +3,15 @@
 //! `CONSIGN_SERVICES_DIR`, where servers live.
 //!
 //! - `remembering`, `poison`, `tls`: on the shared server, each test under a prefix of its own
-//! - `outage`: on servers of their own, which are flushed, killed, frozen and filled up
+//! - `outage`: on servers of their own, which are flushed, killed, frozen or full
 //! - `network`: behind a proxy that loses, delays and cuts
+//! - `secret`: what is not shown
 
 mod network;
 mod operations;
 mod outage;
 mod poison;
 mod remembering;
+mod secret;
 mod server;
 mod tls;
