@@ -172,7 +172,8 @@ pub const OUTBOX_OPTIONAL: [&str; 10] = [
 pub const MARKER_REQUIRED: [&str; 3] = ["consumer_name", "business_key", "event_id"];
 
 /// The columns a marker table may have.
-pub const MARKER_OPTIONAL: [&str; 3] = ["fingerprint", "applied_at", "aggregate_version"];
+pub const MARKER_OPTIONAL: [&str; 4] =
+    ["fingerprint", "applied_at", "aggregate_version", "comparison_version"];
 
 impl OutboxMapping {
     /// The contract's name of the table.

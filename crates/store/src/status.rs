@@ -32,4 +32,6 @@ pub struct InboxStatus {
     pub conflicts: Option<u64>,
     /// Recorded dead deliveries nobody has dealt with.
     pub dead_deliveries: Option<u64>,
+    /// Deliveries that wait in the database for their next attempt or for the step before them.
+    pub parked: Option<u64>,
 }
