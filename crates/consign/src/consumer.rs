@@ -1,30 +1,44 @@
-//! Runs a source's deliveries through the inbox: validate, one transaction, commit, then ack.
+//! Runs a source's deliveries through the inbox: validate, a transaction that many may share, commit, then ack.
+//!
+//! ```text
+//! source ─┐                          ┌ applied, duplicate, stale ─► ack
+//!         ├─► interpret ─► lanes ─► batch ─┼ conflict ─► recorded, then by policy
+//! parked ─┘                          ├ refused, too early ─► parked in the database, then ack
+//!                                    └ refused too often ─► dead letter, then ack
+//! ```
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consign_core::declared::{DeclaredChange, DeclaredConsumer};
-use consign_core::delivery::{Delivery, Message, Receipt};
-use consign_core::event::{Aggregate, Event, EventId};
-use consign_core::inbox::{Committed, Failed, Handler, Inbox, ProcessError, Processed};
-use consign_core::lease::Publish;
+use consign_core::delivery::{Delivery, Message};
+use consign_core::filter::RepeatFilter;
+use consign_core::inbox::{Handler, Inbox, ProcessError, Processed, Unit};
 use consign_core::operation::Operation;
-use consign_core::outcome::Outcome;
-use consign_core::ports::{Destination, InboxStore, InboxTransaction, Lane, Source};
+use consign_core::ports::{Destination, InboxStore, InboxTransaction, ParkReason, Parking, Source};
 use consign_core::route::Route;
-use consign_core::time::Draw;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
 use crate::clock::ProcessClock;
-use crate::draw::SystemDraw;
-use crate::failpoint;
 use crate::shutdown::Shutdown;
+
+mod attempts;
+mod lanes;
+mod parked;
+mod worker;
+
+use attempts::Attempts;
+use lanes::{Batch, Bounds, Lanes, Waiting};
+use parked::{AnyReceipt, ParkedSource, Wait};
+use worker::{Report, Worker};
 
 /// What a consumer makes of a message: the operation, and the business change to run with its marker.
 pub trait Interpret<Tx>: Send + Sync {
     /// The business change of one message.
-    type Handler: Handler<Tx>;
+    type Handler: Handler<Tx> + 'static;
 
     /// The consumer's name, part of every marker's key.
     fn name(&self) -> &str;
@@ -48,15 +62,37 @@ impl<Tx: InboxTransaction> Interpret<Tx> for DeclaredConsumer {
     }
 }
 
+/// What follows a recorded conflict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConflictPolicy {
+    /// It is acknowledged: people look at the record.
+    #[default]
+    RecordAndAck,
+    /// It goes to the dead letters as well.
+    DeadLetter,
+    /// It is handed back, and the consumer stops.
+    Stop,
+}
+
 /// How one consumer runs.
 #[derive(Clone, Debug)]
 pub struct ConsumerSettings {
-    /// Deliveries processed side by side.
+    /// Transactions side by side. An aggregate's deliveries follow each other in one of them.
     pub workers: usize,
+    /// Deliveries that share a transaction at most.
+    pub batch: usize,
+    /// Payload bytes that share a transaction at most, though always one delivery.
+    pub batch_bytes: usize,
+    /// How long a delivery waits for company while its lane is free.
+    pub linger: Duration,
     /// A delivery refused this often goes to the dead letters.
     pub attempts_max: u32,
-    /// The first pause before a refused delivery comes again; it doubles with every attempt, up to a minute.
+    /// The first pause before a refused delivery is tried again; it doubles with every attempt, up to a minute.
     pub retry_delay: Duration,
+    /// How long a delivery waits for the step of its aggregate before it.
+    pub gap_wait: Duration,
+    /// What follows a recorded conflict.
+    pub on_conflict: ConflictPolicy,
     /// How long a dead-letter publish may take.
     pub publish_deadline: Duration,
 }
@@ -78,306 +114,269 @@ pub struct ConsumerTotals {
     pub duplicates: u64,
     /// Recorded conflicts.
     pub conflicts: u64,
+    /// Old versions, nothing changed.
+    pub stale: u64,
+    /// Deliveries parked in the database.
+    pub parked: u64,
     /// Deliveries handed back.
     pub retried: u64,
     /// Deliveries put aside.
     pub dead: u64,
     /// Acknowledgements that found their channel or lease gone.
     pub receipts_lost: u64,
+    /// Batches processed.
+    pub batches: u64,
+}
+
+impl std::ops::AddAssign for ConsumerTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.applied += other.applied;
+        self.duplicates += other.duplicates;
+        self.conflicts += other.conflicts;
+        self.stale += other.stale;
+        self.parked += other.parked;
+        self.retried += other.retried;
+        self.dead += other.dead;
+        self.receipts_lost += other.receipts_lost;
+        self.batches += other.batches;
+    }
+}
+
+/// What one delivery came to, for tracing and metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
+    /// What was asked for.
+    pub operation: &'a Operation,
+    /// What it came to. An error may be followed by another attempt.
+    pub result: Result<Processed, &'a ProcessError>,
+}
+
+/// Sees what deliveries come to. Called between a commit and its acknowledgement: it must not block.
+pub trait Observe: Send + Sync {
+    /// One delivery came to something.
+    fn processed(&self, observation: &Observation<'_>);
+}
+
+/// Sees nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observe for NoObserver {
+    fn processed(&self, _: &Observation<'_>) {}
+}
+
+/// How a consumer ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerEnd {
+    /// What it did.
+    pub totals: ConsumerTotals,
+    /// Why it stopped by itself; `None` when a drain was asked for.
+    pub halted: Option<String>,
 }
 
 /// One consumer over one source.
-pub struct ConsumerRuntime<S, C, D> {
+pub struct ConsumerRuntime<S, C, D, F> {
     /// Markers and business tables.
     pub inbox: Arc<Inbox<S>>,
     /// What the consumer does.
     pub consumer: Arc<C>,
     /// Where its failures go.
     pub dead_letters: Arc<DeadLetters<D>>,
+    /// What spares transactions for repeats.
+    pub filter: Arc<F>,
+    /// Who watches.
+    pub observer: Arc<dyn Observe>,
     /// How it runs.
     pub settings: ConsumerSettings,
     /// The process's clock, shared with the destinations.
     pub clock: ProcessClock,
 }
 
-impl<S, C, D> ConsumerRuntime<S, C, D>
+impl<S, C, D, F> ConsumerRuntime<S, C, D, F>
 where
-    S: InboxStore + 'static,
+    S: InboxStore + Parking + Clone + 'static,
     C: Interpret<S::Transaction> + 'static,
     D: Destination + 'static,
+    F: RepeatFilter + 'static,
 {
     /// Runs until the drain that `shutdown` asks for is over: no new deliveries, those in hand finished and settled.
-    pub async fn run<F: Source>(self, mut source: F, mut shutdown: Shutdown) -> ConsumerTotals {
-        let worker = Arc::new(Worker {
+    pub async fn run<Q: Source>(self, source: Q, shutdown: Shutdown) -> ConsumerEnd {
+        let wake = Arc::new(Notify::new());
+        let (halt, halted) = watch::channel(None);
+        let bounds = Bounds { rows: self.settings.batch, bytes: self.settings.batch_bytes };
+        let limit = u32::try_from(self.settings.batch).unwrap_or(u32::MAX);
+        let store = Arc::new(self.inbox.store().clone());
+        let parked = ParkedSource::new(store, self.consumer.name(), limit, Arc::clone(&wake));
+        let lanes = Lanes::new(self.settings.workers, bounds);
+        let worker = Worker {
             inbox: self.inbox,
             consumer: self.consumer,
             dead_letters: self.dead_letters,
-            settings: self.settings.clone(),
+            filter: self.filter,
+            observer: self.observer,
+            settings: self.settings,
             clock: self.clock,
             shutdown: shutdown.clone(),
             attempts: Mutex::new(Attempts::default()),
-        });
-        let mut totals = ConsumerTotals::default();
-        let mut working = FuturesUnordered::new();
-        let mut stopping = false;
-        let mut ended = false;
-        while !ended || !working.is_empty() {
+            wake,
+            halt,
+        };
+        let running = Running {
+            worker: Arc::new(worker),
+            lanes,
+            working: FuturesUnordered::new(),
+            totals: ConsumerTotals::default(),
+            partial_since: None,
+        };
+        running.run(source, parked, shutdown, halted).await
+    }
+}
+
+type Held<Q, S, H> = Lanes<AnyReceipt<<Q as Source>::Receipt, S>, H>;
+
+/// A consumer at work.
+struct Running<Q: Source, S: InboxStore, C: Interpret<S::Transaction>, D, F> {
+    worker: Arc<Worker<S, C, D, F>>,
+    lanes: Held<Q, S, C::Handler>,
+    /// Spawned tasks: a unit of work must reach its COMMIT or ROLLBACK, and nothing aborts it.
+    working: FuturesUnordered<JoinHandle<(Option<usize>, Report)>>,
+    totals: ConsumerTotals,
+    /// Since when a free lane has waited for company for its deliveries.
+    partial_since: Option<Instant>,
+}
+
+impl<Q, S, C, D, F> Running<Q, S, C, D, F>
+where
+    Q: Source,
+    S: InboxStore + Parking + 'static,
+    C: Interpret<S::Transaction> + 'static,
+    D: Destination + 'static,
+    F: RepeatFilter + 'static,
+{
+    async fn run(
+        mut self,
+        mut source: Q,
+        mut parked: ParkedSource<S>,
+        mut shutdown: Shutdown,
+        mut halted: watch::Receiver<Option<String>>,
+    ) -> ConsumerEnd {
+        let (mut stopping, mut ended) = (false, false);
+        while !ended || !self.working.is_empty() || !self.lanes.idle() {
+            let full = self.lanes.full();
+            let linger_until = self.linger_until();
             tokio::select! {
-                Some(finished) = working.next(), if !working.is_empty() => {
-                    count(&mut totals, finished);
-                }
-                delivery = source.next(), if !ended && working.len() < self.settings.workers => match delivery {
-                    // A unit of work must reach its COMMIT or ROLLBACK: spawned, and nothing aborts it.
-                    Some(delivery) => working.push(tokio::spawn(Arc::clone(&worker).process(delivery))),
+                Some(finished) = self.working.next(), if !self.working.is_empty() => self.finished(finished),
+                delivery = source.next(), if !ended && !full => match delivery {
+                    Some(delivery) => {
+                        self.accept(delivery);
+                        // What has arrived already may share the transaction.
+                        while !ended && !self.lanes.full() {
+                            match source.next().now_or_never() {
+                                Some(Some(delivery)) => self.accept(delivery),
+                                Some(None) => ended = true,
+                                None => break,
+                            }
+                        }
+                    }
                     None => ended = true,
                 },
+                (delivery, wait) = parked.next(), if !stopping && !full => self.accept_parked(delivery, wait),
+                () = sleep_until(linger_until.unwrap_or_else(Instant::now)), if linger_until.is_some() => {}
                 () = shutdown.requested(), if !stopping => {
                     stopping = true;
                     source.stop().await;
                 }
-            }
-        }
-        // The process may exit right after this: the last acknowledgements must be with the broker.
-        source.close().await;
-        totals
-    }
-}
-
-/// What became of one delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Processed(Processed),
-    Retried,
-    Dead,
-    ReceiptLost,
-}
-
-fn count(totals: &mut ConsumerTotals, finished: Result<End, tokio::task::JoinError>) {
-    match finished.expect("a broken invariant in a worker ends the process") {
-        End::Processed(Processed::Applied) => totals.applied += 1,
-        End::Processed(Processed::Duplicate) => totals.duplicates += 1,
-        End::Processed(Processed::Conflict) => totals.conflicts += 1,
-        End::Retried => totals.retried += 1,
-        End::Dead => totals.dead += 1,
-        End::ReceiptLost => totals.receipts_lost += 1,
-    }
-}
-
-struct Worker<S, C, D> {
-    inbox: Arc<Inbox<S>>,
-    consumer: Arc<C>,
-    dead_letters: Arc<DeadLetters<D>>,
-    settings: ConsumerSettings,
-    clock: ProcessClock,
-    shutdown: Shutdown,
-    attempts: Mutex<Attempts>,
-}
-
-impl<S, C, D> Worker<S, C, D>
-where
-    S: InboxStore,
-    C: Interpret<S::Transaction>,
-    D: Destination,
-{
-    async fn process<R: Receipt>(self: Arc<Self>, delivery: Delivery<R>) -> End {
-        if let Some(reason) = delivery.message.undecodable.clone() {
-            return self.bury(Failed::refused(delivery, reason), None).await;
-        }
-        let (operation, handler) = match self.consumer.interpret(&delivery.message) {
-            Ok(read) => read,
-            Err(reason) => return self.bury(Failed::refused(delivery, reason), None).await,
-        };
-        let failed = match self.persist(delivery, &operation, &handler).await {
-            Ok(committed) => return self.acknowledge(committed, &operation).await,
-            Err(failed) => failed,
-        };
-        self.failed(failed, &operation).await
-    }
-
-    /// Processes the delivery, again and again while the store is away or contended: it stays in hand, so that the
-    /// broker counts nothing. A drain ends the wait.
-    async fn persist<R: Receipt>(
-        &self,
-        mut delivery: Delivery<R>,
-        operation: &Operation,
-        handler: &C::Handler,
-    ) -> Result<Committed<R>, Failed<R>> {
-        let mut shutdown = self.shutdown.clone();
-        let mut tries = 0;
-        loop {
-            let failed = match self.inbox.process(delivery, operation, handler).await {
-                Ok(committed) => return Ok(committed),
-                Err(failed) => failed,
-            };
-            let (ProcessError::Store(error) | ProcessError::CommitUnknown(error)) = &failed.error else {
-                return Err(failed);
-            };
-            tries += 1;
-            tracing::warn!(
-                consumer = self.consumer.name(),
-                key = operation.key,
-                tries,
-                %error,
-                "store failed, the delivery stays in hand"
-            );
-            tokio::select! {
-                () = tokio::time::sleep(self.pause(tries)) => {}
-                () = shutdown.requested() => return Err(failed),
-            }
-            delivery = failed.again();
-        }
-    }
-
-    async fn acknowledge<R: Receipt>(&self, committed: Committed<R>, operation: &Operation) -> End {
-        failpoint::pass("consume.after_commit");
-        let processed = committed.processed;
-        self.attempts().forget(&operation.key);
-        tracing::debug!(consumer = self.consumer.name(), key = operation.key, ?processed, "processed");
-        if processed == Processed::Conflict {
-            tracing::error!(
-                consumer = self.consumer.name(),
-                key = operation.key,
-                "same business key, other content: conflict recorded, nothing changed"
-            );
-        }
-        match committed.ack().await {
-            Ok(processed) => End::Processed(processed),
-            Err(_) => End::ReceiptLost,
-        }
-    }
-
-    async fn failed<R: Receipt>(&self, failed: Failed<R>, operation: &Operation) -> End {
-        let consumer = self.consumer.name();
-        match &failed.error {
-            ProcessError::Handler(reason) => {
-                let counted = self.attempts().count(&operation.key);
-                let attempt = counted.max(failed.message.delivery_count);
-                if attempt >= self.settings.attempts_max {
-                    return self.bury(failed, Some(operation)).await;
-                }
-                tracing::warn!(
-                    consumer,
-                    key = operation.key,
-                    attempt,
-                    reason,
-                    "delivery refused, it will come again"
-                );
-                self.hand_back(failed, attempt).await
-            }
-            // The delivery is not at fault and a drain ended the wait: it comes again and counts nothing.
-            ProcessError::Store(_) | ProcessError::CommitUnknown(_) => self.hand_back(failed, 1).await,
-        }
-    }
-
-    async fn hand_back<R: Receipt>(&self, failed: Failed<R>, attempt: u32) -> End {
-        match failed.retry(self.pause(attempt)).await {
-            Ok(()) => End::Retried,
-            Err(_) => End::ReceiptLost,
-        }
-    }
-
-    fn pause(&self, attempt: u32) -> Duration {
-        const PAUSE_MAX: Duration = Duration::from_mins(1);
-        let ceiling = self.settings.retry_delay.saturating_mul(1 << attempt.saturating_sub(1).min(6));
-        ceiling.min(PAUSE_MAX).mul_f64(0.5 + SystemDraw.fraction() / 2.0)
-    }
-
-    /// Puts a delivery aside and acknowledges it only after that is durable.
-    async fn bury<R: Receipt>(&self, failed: Failed<R>, operation: Option<&Operation>) -> End {
-        let consumer = self.consumer.name();
-        let key = operation.map(|operation| operation.key.as_str());
-        let reason = failed.error.to_string();
-        let buried = match self.dead_letters.as_ref() {
-            DeadLetters::Destination(destination, route) => {
-                let publish = self.dead_letter(&failed.message, &reason, route.clone());
-                match destination.publish(Lane::Window, publish).await {
-                    Outcome::Confirmed(proof) => failed.dead_lettered(&proof).await,
-                    outcome => {
-                        tracing::error!(
-                            consumer,
-                            key,
-                            ?outcome,
-                            "dead letter was not taken, the delivery comes again"
-                        );
-                        return self.hand_back(failed, self.settings.attempts_max).await;
+                _ = halted.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    source.stop().await;
+                    // What was not begun waits for the consumer's next start.
+                    for unit in self.lanes.drain() {
+                        self.worker.return_unprocessed(unit.delivery).await;
                     }
                 }
             }
-            DeadLetters::Table => match failed.record_dead(self.inbox.store(), consumer, key).await {
-                Ok(acknowledged) => acknowledged,
-                Err((failed, error)) => {
-                    tracing::error!(consumer, key, %error, "dead delivery was not recorded, it comes again");
-                    return self.hand_back(failed, self.settings.attempts_max).await;
-                }
-            },
-        };
-        tracing::error!(consumer, key, reason, "delivery put aside as dead");
-        if let Some(key) = key {
-            self.attempts().forget(key);
+            self.dispatch(stopping);
         }
-        match buried {
-            Ok(()) => End::Dead,
-            Err(_) => End::ReceiptLost,
+        // The process may exit right after this: the last acknowledgements must be with the broker.
+        source.close().await;
+        let halted = halted.borrow().clone();
+        ConsumerEnd { totals: self.totals, halted }
+    }
+
+    /// When deliveries that could have company have waited long enough.
+    fn linger_until(&mut self) -> Option<Instant> {
+        if !self.lanes.partial() {
+            self.partial_since = None;
+            return None;
+        }
+        let since = *self.partial_since.get_or_insert_with(Instant::now);
+        Some(since + self.worker.settings.linger)
+    }
+
+    fn dispatch(&mut self, stopping: bool) {
+        let lingered = self.linger_until().is_some_and(|until| until <= Instant::now());
+        while let Some(batch) = self.lanes.take(lingered || stopping) {
+            self.start(batch);
         }
     }
 
-    fn dead_letter(&self, message: &Message, reason: &str, route: Route) -> Publish {
-        const REASON_BYTES_MAX: usize = 1000;
-        let cut = reason.floor_char_boundary(REASON_BYTES_MAX);
-        let mut headers = message.headers.clone();
-        headers.push(("consign-dead-consumer".into(), self.consumer.name().into()));
-        headers.push(("consign-dead-source".into(), message.source.clone()));
-        headers.push(("consign-dead-reason".into(), reason[..cut].into()));
-        let id = message.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-        let event = Event {
-            id: EventId::stored(id),
-            aggregate: Aggregate::default(),
-            event_type: message.message_type.clone().unwrap_or_default(),
-            business_key: None,
-            payload: Some(message.body.clone()),
-            headers,
-            destination: None,
-            route_key: None,
-            created_at_micros: None,
-        };
-        let deadline = self.clock.now().plus(self.settings.publish_deadline);
-        Publish { event: Arc::new(event), route, deadline }
+    fn start(&mut self, batch: Batch<AnyReceipt<Q::Receipt, S>, C::Handler>) {
+        let worker = Arc::clone(&self.worker);
+        self.working.push(tokio::spawn(async move {
+            let (lane, report) = worker.process(batch).await;
+            (Some(lane), report)
+        }));
     }
 
-    fn attempts(&self) -> std::sync::MutexGuard<'_, Attempts> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accept(&mut self, delivery: Delivery<Q::Receipt>) {
+        let Delivery { message, receipt } = delivery;
+        self.interpret(Delivery { message, receipt: AnyReceipt::Broker(receipt) }, None);
+    }
+
+    fn accept_parked(&mut self, delivery: Delivery<parked::ParkedReceipt<S>>, wait: Wait) {
+        let Delivery { message, receipt } = delivery;
+        self.interpret(Delivery { message, receipt: AnyReceipt::Parked(receipt) }, Some(wait));
+    }
+
+    /// Reads a delivery and puts it into its lane, or aside when it gives no operation.
+    fn interpret(&mut self, delivery: Delivery<AnyReceipt<Q::Receipt, S>>, wait: Option<Wait>) {
+        let message = &delivery.message;
+        let read = match &message.undecodable {
+            Some(reason) => Err(reason.clone()),
+            None => self.worker.consumer.interpret(message),
+        };
+        match read {
+            Ok((operation, handler)) => {
+                let affinity = affinity(&operation, message).to_owned();
+                let redelivered = message.redelivered || message.delivery_count > 1;
+                let overdue = wait.is_some_and(|wait| wait.reason == ParkReason::Gap && wait.overdue);
+                let suspect = overdue || wait.is_some_and(|wait| wait.reason == ParkReason::Retry);
+                let unit = Unit { delivery, operation, handler };
+                self.lanes.push(&affinity, Waiting { unit, suspect, overdue, redelivered });
+            }
+            Err(reason) => {
+                let worker = Arc::clone(&self.worker);
+                self.working.push(tokio::spawn(async move { (None, worker.refuse(delivery, reason).await) }));
+            }
+        }
+    }
+
+    fn finished(&mut self, finished: Result<(Option<usize>, Report), tokio::task::JoinError>) {
+        let (lane, report) = finished.expect("a broken invariant in a worker ends the process");
+        self.totals += report.totals;
+        if let Some(lane) = lane {
+            self.lanes.finished(lane, report.course);
+        }
     }
 }
 
-/// How often deliveries of a key were refused by this process. Bounded: the oldest keys are forgotten first, which
-/// costs a few more attempts and loses nothing.
-#[derive(Debug, Default)]
-struct Attempts {
-    counts: HashMap<String, u32>,
-    order: VecDeque<String>,
-}
-
-impl Attempts {
-    const KEYS_MAX: usize = 10_000;
-
-    fn count(&mut self, key: &str) -> u32 {
-        if let Some(count) = self.counts.get_mut(key) {
-            *count += 1;
-            return *count;
-        }
-        if self.order.len() >= Self::KEYS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.counts.remove(&oldest);
-        }
-        self.order.push_back(key.into());
-        self.counts.insert(key.into(), 1);
-        1
+/// What keeps deliveries on one lane: the guarded aggregate, the event's own, or else the business key, so that copies
+/// never wait for each other's marker.
+fn affinity<'a>(operation: &'a Operation, message: &'a Message) -> &'a str {
+    const AGGREGATE_ID: &str = "consign-aggregate-id";
+    if let Some(guard) = &operation.guard {
+        return &guard.aggregate;
     }
-
-    fn forget(&mut self, key: &str) {
-        if self.counts.remove(key).is_some() {
-            self.order.retain(|known| known != key);
-        }
-    }
+    let header = message.headers.iter().find(|(name, _)| name == AGGREGATE_ID);
+    header.map_or(operation.key.as_str(), |(_, value)| value.as_str())
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`outbox`]: appending events. [`adapters`]: the kinds of destination and source a config can name.
 //! - [`relay`]: claims outbox rows, publishes them, settles them. [`consumer`]: runs deliveries through the inbox.
+//! - [`inbox`]: consumers in Rust.
 //! - [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
 
 pub mod adapters;
@@ -9,6 +10,7 @@ pub mod clock;
 pub mod consumer;
 pub mod draw;
 pub mod failpoint;
+pub mod inbox;
 pub mod outbox;
 pub mod relay;
 pub mod shutdown;

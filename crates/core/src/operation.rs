@@ -1,9 +1,13 @@
 //! Operations: what a delivery asks a consumer to do, and how a repeat is told from a conflict.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
 
 use crate::event::EventId;
 use crate::guard::Guard;
+use crate::json::Json;
 use crate::value::Value;
 
 /// One business operation of one consumer.
@@ -76,6 +80,13 @@ pub struct StoredMarker {
 )]
 pub struct UnknownComparison(pub u32);
 
+fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 impl Default for Operation {
     /// An operation that compares nothing, for tests and as a base to fill in.
     fn default() -> Self {
@@ -131,6 +142,11 @@ impl Operation {
 }
 
 impl Comparison {
+    /// A fingerprint of a whole payload in canonical form: key order, spacing and the spelling of numbers do not count.
+    pub fn fingerprint_of(payload: &Json) -> Self {
+        Self::Fingerprint(hexadecimal(&Sha256::digest(payload.canonical())))
+    }
+
     /// True when the stored marker stands for the same operation.
     pub fn matches(&self, stored: &StoredMarker) -> bool {
         match self {

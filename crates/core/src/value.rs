@@ -56,6 +56,30 @@ impl fmt::Display for ValueType {
     }
 }
 
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Boolean(truth)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
 impl Value {
     /// Reads a JSON value as `wanted`. JSON null is [`Value::Null`] under every type.
     ///

@@ -1,0 +1,299 @@
+//! Lanes: deliveries wait here for a transaction to share. One lane works on one batch at a time, and an aggregate stays
+//! on its lane, so that its deliveries meet no others of this process on their locks.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use consign_core::inbox::Unit;
+
+/// The share of repeats from which the markers are read first: one repeat spoils a whole transaction, a read costs one
+/// round trip.
+const WORTH_LOOKING: f64 = 0.02;
+/// The share of refused deliveries from which batches become smaller: each splits its batch.
+const SPOILED: f64 = 0.05;
+/// No batch is made smaller than this.
+const SMALLEST: usize = 8;
+
+/// What bounds a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Deliveries at most.
+    pub rows: usize,
+    /// Payload bytes at most, though always one delivery.
+    pub bytes: usize,
+}
+
+/// A delivery in its lane.
+#[derive(Debug)]
+pub(super) struct Waiting<R, H> {
+    pub unit: Unit<R, H>,
+    /// It failed before: alone, it cannot spoil a batch again.
+    pub suspect: bool,
+    /// Its wait for the step before it is over.
+    pub overdue: bool,
+    /// The broker says that it may have been delivered before, so its marker may exist.
+    pub redelivered: bool,
+}
+
+/// Deliveries to be processed in one transaction, if their content allows.
+#[derive(Debug)]
+pub(super) struct Batch<R, H> {
+    pub lane: usize,
+    pub units: Vec<Unit<R, H>>,
+    /// Reading the markers first is worth its round trip.
+    pub look_first: bool,
+    /// Its only delivery has waited long enough for the step before it.
+    pub overdue: bool,
+}
+
+/// What a batch came to, as far as the next batch's size depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Course {
+    /// Deliveries processed.
+    pub rows: usize,
+    /// Of these, repeats and conflicts.
+    pub repeats: usize,
+    /// Of these, refused ones; each splits its batch.
+    pub refused: usize,
+}
+
+#[derive(Debug)]
+struct Lane<R, H> {
+    waiting: VecDeque<Waiting<R, H>>,
+    busy: bool,
+    /// How many deliveries the next batch takes at most.
+    target: usize,
+    /// The share of repeats in the last batches.
+    repeats: f64,
+}
+
+/// All lanes of one consumer.
+#[derive(Debug)]
+pub(super) struct Lanes<R, H> {
+    lanes: Vec<Lane<R, H>>,
+    bounds: Bounds,
+}
+
+impl<R, H> Lanes<R, H> {
+    pub(super) fn new(count: usize, bounds: Bounds) -> Self {
+        let lane = || Lane { waiting: VecDeque::new(), busy: false, target: bounds.rows, repeats: 0.0 };
+        Self { lanes: (0..count.max(1)).map(|_| lane()).collect(), bounds }
+    }
+
+    /// Puts a delivery at the end of the lane that `affinity` belongs to.
+    pub(super) fn push(&mut self, affinity: &str, waiting: Waiting<R, H>) {
+        let mut hasher = DefaultHasher::new();
+        affinity.hash(&mut hasher);
+        let count = self.lanes.len() as u64;
+        let lane = usize::try_from(hasher.finish() % count).expect("a remainder of a usize fits into one");
+        self.lanes[lane].waiting.push_back(waiting);
+    }
+
+    /// True when nothing waits and no lane works.
+    pub(super) fn idle(&self) -> bool {
+        self.lanes.iter().all(|lane| !lane.busy && lane.waiting.is_empty())
+    }
+
+    /// True when every lane has its next batch complete: more deliveries would only take memory.
+    pub(super) fn full(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting.len() >= self.bounds.rows)
+    }
+
+    /// True when a lane is free and has deliveries, but fewer than its batch may take.
+    pub(super) fn partial(&self) -> bool {
+        self.lanes
+            .iter()
+            .any(|lane| !lane.busy && !lane.waiting.is_empty() && lane.waiting.len() < lane.target)
+    }
+
+    /// The next batch of a free lane: a complete one, or any when `partial` are wanted too.
+    pub(super) fn take(&mut self, partial: bool) -> Option<Batch<R, H>> {
+        let ready = |lane: &Lane<R, H>| {
+            !lane.busy && !lane.waiting.is_empty() && (partial || lane.waiting.len() >= lane.target)
+        };
+        let index = self.lanes.iter().position(ready)?;
+        let bytes_max = self.bounds.bytes;
+        let lane = &mut self.lanes[index];
+        let mut units = Vec::with_capacity(lane.target.min(lane.waiting.len()));
+        let (mut bytes, mut redelivered, mut overdue) = (0, false, false);
+        while let Some(next) = lane.waiting.front() {
+            let size = next.unit.delivery.message.body.len();
+            let fits = units.len() < lane.target && bytes + size <= bytes_max && !next.suspect;
+            if !units.is_empty() && !fits {
+                break;
+            }
+            let next = lane.waiting.pop_front().expect("it was at the front");
+            bytes += size;
+            redelivered |= next.redelivered;
+            let alone = next.suspect;
+            overdue = next.overdue;
+            units.push(next.unit);
+            if alone {
+                break;
+            }
+        }
+        lane.busy = true;
+        let look_first = redelivered || lane.repeats > WORTH_LOOKING;
+        Some(Batch { lane: index, units, look_first, overdue })
+    }
+
+    /// A lane is free again; its next batch is sized by how this one went.
+    pub(super) fn finished(&mut self, lane: usize, course: Course) {
+        let lane = &mut self.lanes[lane];
+        lane.busy = false;
+        if course.rows == 0 {
+            return;
+        }
+        let share = |part: usize| f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / rows(course.rows);
+        lane.repeats = lane.repeats.mul_add(0.8, 0.2 * share(course.repeats));
+        if share(course.refused) > SPOILED && course.rows > SMALLEST {
+            lane.target = (lane.target / 2).max(SMALLEST.min(self.bounds.rows));
+        } else if course.refused == 0 {
+            lane.target = (lane.target * 2).min(self.bounds.rows);
+        }
+    }
+
+    /// Everything that still waits.
+    pub(super) fn drain(&mut self) -> Vec<Unit<R, H>> {
+        self.lanes.iter_mut().flat_map(|lane| lane.waiting.drain(..)).map(|waiting| waiting.unit).collect()
+    }
+}
+
+fn rows(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use consign_core::delivery::{Delivery, Message};
+    use consign_core::operation::Operation;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { rows: 4, bytes: 100 };
+
+    fn waiting(key: &str, bytes: usize) -> Waiting<(), ()> {
+        let message = Message { body: Bytes::from(vec![b'x'; bytes]), ..Message::default() };
+        let operation = Operation { key: key.into(), ..Operation::default() };
+        let unit = Unit { delivery: Delivery { message, receipt: () }, operation, handler: () };
+        Waiting { unit, suspect: false, overdue: false, redelivered: false }
+    }
+
+    fn one_lane(keys: &[&str]) -> Lanes<(), ()> {
+        let mut lanes = Lanes::new(1, BOUNDS);
+        for key in keys {
+            lanes.push(key, waiting(key, 1));
+        }
+        lanes
+    }
+
+    fn keys(batch: &Batch<(), ()>) -> Vec<&str> {
+        batch.units.iter().map(|unit| unit.operation.key.as_str()).collect()
+    }
+
+    #[test]
+    fn a_lane_works_on_one_batch_at_a_time_and_in_order() {
+        let mut lanes = one_lane(&["a", "b", "c", "d", "e"]);
+
+        let first = lanes.take(false).unwrap();
+        assert_eq!(keys(&first), ["a", "b", "c", "d"]);
+        assert!(lanes.take(true).is_none(), "the lane is busy");
+        lanes.finished(first.lane, Course { rows: 4, ..Course::default() });
+
+        assert!(lanes.take(false).is_none(), "one delivery is no complete batch");
+        assert_eq!(keys(&lanes.take(true).unwrap()), ["e"]);
+    }
+
+    #[test]
+    fn an_aggregate_stays_on_its_lane() {
+        let mut lanes = Lanes::new(4, Bounds { rows: 100, bytes: 1000 });
+        for number in 0..40 {
+            lanes.push(&format!("order:{}", number % 5), waiting(&format!("order:{}", number % 5), 1));
+        }
+
+        let mut homes = std::collections::BTreeMap::new();
+        while let Some(batch) = lanes.take(true) {
+            for unit in &batch.units {
+                let home = homes.entry(unit.operation.key.clone()).or_insert(batch.lane);
+                assert_eq!(*home, batch.lane, "{}", unit.operation.key);
+            }
+        }
+        assert_eq!(homes.len(), 5);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_by_bytes_but_takes_one_delivery_of_any_size() {
+        let mut lanes = Lanes::new(1, BOUNDS);
+        for (key, bytes) in [("huge", 500), ("a", 60), ("b", 60)] {
+            lanes.push(key, waiting(key, bytes));
+        }
+
+        for expected in ["huge", "a", "b"] {
+            let batch = lanes.take(true).unwrap();
+            assert_eq!(keys(&batch), [expected]);
+            lanes.finished(batch.lane, Course::default());
+        }
+    }
+
+    #[test]
+    fn a_suspect_travels_alone() {
+        let mut lanes = one_lane(&["a"]);
+        lanes.push("s", Waiting { suspect: true, ..waiting("s", 1) });
+        lanes.push("b", waiting("b", 1));
+
+        for expected in [["a"], ["s"], ["b"]] {
+            let batch = lanes.take(true).unwrap();
+            assert_eq!(keys(&batch), expected);
+            lanes.finished(batch.lane, Course::default());
+        }
+    }
+
+    #[test]
+    fn repeats_make_looking_first_worth_it_and_their_absence_ends_it() {
+        let mut lanes = one_lane(&[]);
+        let mut next = |course: Course| {
+            lanes.push("k", waiting("k", 1));
+            let batch = lanes.take(true).unwrap();
+            lanes.finished(batch.lane, course);
+            batch.look_first
+        };
+
+        assert!(!next(Course { rows: 10, repeats: 3, refused: 0 }));
+        assert!(next(Course { rows: 10, repeats: 3, refused: 0 }));
+        for _ in 0..20 {
+            next(Course { rows: 10, ..Course::default() });
+        }
+        assert!(!next(Course::default()));
+    }
+
+    #[test]
+    fn a_redelivery_is_looked_up_first() {
+        let mut lanes = one_lane(&["a"]);
+        lanes.push("b", Waiting { redelivered: true, ..waiting("b", 1) });
+
+        assert!(lanes.take(true).unwrap().look_first);
+    }
+
+    #[test]
+    fn refusals_make_batches_smaller_and_clean_batches_make_them_larger() {
+        let mut lanes: Lanes<(), ()> = Lanes::new(1, Bounds { rows: 64, bytes: 1 << 20 });
+        let mut size = |course: Course| {
+            for number in 0..64 {
+                lanes.push("k", waiting(&number.to_string(), 1));
+            }
+            let batch = lanes.take(true).unwrap();
+            lanes.finished(batch.lane, course);
+            lanes.drain();
+            batch.units.len()
+        };
+        let spoiled = Course { rows: 64, repeats: 0, refused: 10 };
+        let clean = Course { rows: 64, ..Course::default() };
+
+        assert_eq!(
+            [size(spoiled), size(spoiled), size(spoiled), size(spoiled), size(spoiled)],
+            [64, 32, 16, 8, 8]
+        );
+        assert_eq!([size(clean), size(clean), size(clean), size(clean), size(clean)], [8, 16, 32, 64, 64]);
+    }
+}

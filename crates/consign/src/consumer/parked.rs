@@ -1,0 +1,150 @@
+//! Deliveries that wait in the consumer's own database, handed out again when their time has come.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consign_core::delivery::{AckPermit, Delivery, Receipt, ReceiptLost};
+use consign_core::ports::{ParkReason, ParkedDelivery, Parking, StoreError};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// How long a delivery belongs to the process that took it. A handler that takes longer is run a second time, and the
+/// marker makes that a repeat.
+const LEASE: Duration = Duration::from_mins(2);
+/// The first pause after nothing was due; each further one is twice as long.
+const IDLE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause: what a delivery that another process or an operator parked waits at most.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+/// The pause while there is no table of parked deliveries.
+const ABSENT: Duration = Duration::from_secs(30);
+
+/// The parked deliveries of one consumer.
+#[derive(Debug)]
+pub(super) struct ParkedSource<S> {
+    store: Arc<S>,
+    consumer: String,
+    limit: u32,
+    ready: VecDeque<ParkedDelivery>,
+    idle: Duration,
+    next_at: Instant,
+    wake: Arc<Notify>,
+    said: bool,
+}
+
+/// The handle on a parked delivery: its row, under a lease.
+#[derive(Debug)]
+pub(super) struct ParkedReceipt<S> {
+    store: Arc<S>,
+    id: i64,
+    lease_token: String,
+}
+
+/// What the runtime knows of a parked delivery besides its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub reason: ParkReason,
+    /// Its time is over.
+    pub overdue: bool,
+}
+
+impl<S: Parking> ParkedSource<S> {
+    pub(super) fn new(store: Arc<S>, consumer: &str, limit: u32, wake: Arc<Notify>) -> Self {
+        let consumer = consumer.to_owned();
+        Self {
+            store,
+            consumer,
+            limit,
+            ready: VecDeque::new(),
+            idle: IDLE_MIN,
+            next_at: Instant::now(),
+            wake,
+            said: false,
+        }
+    }
+
+    /// The next delivery that is due. Dropping the future loses at most time: a leased row comes again.
+    pub(super) async fn next(&mut self) -> (Delivery<ParkedReceipt<S>>, Wait) {
+        loop {
+            if let Some(parked) = self.ready.pop_front() {
+                let wait = Wait { reason: parked.reason, overdue: parked.overdue };
+                let receipt = ParkedReceipt {
+                    store: Arc::clone(&self.store),
+                    id: parked.id,
+                    lease_token: parked.lease_token,
+                };
+                return (Delivery { message: parked.message, receipt }, wait);
+            }
+            tokio::select! {
+                () = sleep_until(self.next_at) => {}
+                () = self.wake.notified() => self.idle = IDLE_MIN,
+            }
+            self.look().await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let pause = match self.store.due(&self.consumer, self.limit, LEASE).await {
+            Ok(due) if due.is_empty() => {
+                self.idle = (self.idle * 2).min(IDLE_MAX);
+                self.idle
+            }
+            Ok(due) => {
+                self.ready.extend(due);
+                self.idle = IDLE_MIN;
+                Duration::ZERO
+            }
+            Err(StoreError::Schema(reason)) => {
+                if !std::mem::replace(&mut self.said, true) {
+                    tracing::warn!(
+                        consumer = self.consumer,
+                        reason,
+                        "deliveries cannot be parked, refused ones wait in hand: run consign migrate"
+                    );
+                }
+                ABSENT
+            }
+            Err(error) => {
+                tracing::debug!(consumer = self.consumer, %error, "looking for parked deliveries");
+                IDLE_MAX
+            }
+        };
+        self.next_at = Instant::now() + pause;
+    }
+}
+
+impl<S: Parking> ParkedReceipt<S> {
+    pub(super) async fn ack(self, _: AckPermit) -> Result<(), ReceiptLost> {
+        match self.store.unpark(self.id, &self.lease_token).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ReceiptLost("the parked delivery was taken over".into())),
+            Err(error) => Err(ReceiptLost(error.to_string())),
+        }
+    }
+}
+
+/// A delivery's handle, wherever the delivery came from.
+#[derive(Debug)]
+pub(super) enum AnyReceipt<R, S> {
+    /// From the broker.
+    Broker(R),
+    /// From the consumer's own database.
+    Parked(ParkedReceipt<S>),
+}
+
+impl<R: Receipt, S: Parking> Receipt for AnyReceipt<R, S> {
+    async fn ack(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        match self {
+            Self::Broker(receipt) => receipt.ack(permit).await,
+            Self::Parked(receipt) => receipt.ack(permit).await,
+        }
+    }
+
+    /// A parked delivery is left to its lease.
+    async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
+        match self {
+            Self::Broker(receipt) => receipt.retry(delay).await,
+            Self::Parked(_) => Ok(()),
+        }
+    }
+}
