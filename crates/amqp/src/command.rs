@@ -1,5 +1,6 @@
 //! What handles ask of the connection's task.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -15,12 +16,33 @@ use crate::request::Frames;
 /// One request to the connection's task. Requests are served in the order they were sent.
 #[derive(Debug)]
 pub(crate) enum Command {
-    OpenChannel { reply: oneshot::Sender<Result<OpenedChannel, ChannelError>> },
+    OpenChannel {
+        reply: oneshot::Sender<Result<OpenedChannel, ChannelError>>,
+    },
     Call(Call),
     Publish(Publish),
-    Settle { key: ChannelKey, tag: u64, frame: Bytes },
-    CloseChannel { key: ChannelKey },
-    Close { deadline: Instant },
+    /// An ack, which shares a frame with others where it may.
+    Ack {
+        key: ChannelKey,
+        tag: u64,
+    },
+    /// A refusal or a return of these deliveries.
+    GiveBack {
+        key: ChannelKey,
+        tags: RangeInclusive<u64>,
+        frame: Bytes,
+    },
+    /// A method without an answer.
+    Send {
+        key: ChannelKey,
+        frame: Bytes,
+    },
+    CloseChannel {
+        key: ChannelKey,
+    },
+    Close {
+        deadline: Instant,
+    },
 }
 
 /// A channel within its connection. Numbers are used again, serials never are.

@@ -8,11 +8,11 @@ use bytes::{BufMut, Bytes};
 use tokio::sync::mpsc;
 
 use crate::channel::cancel_frame;
-use crate::command::{ChannelLease, Command, Sink};
+use crate::command::{ChannelKey, ChannelLease, Command, Sink};
 use crate::error::{ChannelError, ChannelId};
 use crate::method::{self, Content, Incoming, Origin};
 use crate::properties::{Properties, UndecodableProperties};
-use crate::request::{Declaration, fixed_method, return_up_to, settle};
+use crate::request::{Declaration, fixed_method, give_back, return_up_to};
 use crate::table::FieldTable;
 
 /// How to consume from a queue.
@@ -152,7 +152,7 @@ impl Consumer {
         }
         if let Some(tag) = last {
             let frame = return_up_to(self.lease.id.number, tag);
-            drop(self.lease.commands.send(Command::Settle { key: self.lease.key, tag, frame }));
+            drop(self.lease.commands.send(Command::GiveBack { key: self.lease.key, tags: 0..=tag, frame }));
         }
     }
 
@@ -174,8 +174,7 @@ impl Drop for Consumer {
         // delivering into the void.
         if self.lease.is_open() && self.end.get().is_none() {
             if let Ok(frame) = cancel_frame(self.lease.id.number, &self.tag, true) {
-                let command = Command::Settle { key: self.lease.key, tag: 0, frame };
-                drop(self.lease.commands.send(command));
+                drop(self.lease.commands.send(Command::Send { key: self.lease.key, frame }));
             }
             self.return_untaken();
         }
@@ -243,8 +242,9 @@ pub struct HandleLost {
 
 /// The means to settle one delivery, once, on the channel it came from.
 ///
-/// Settling queues a frame and returns; AMQP gives no answer. Dropping the handle settles nothing: the
-/// delivery stays with this consumer until the channel closes, then goes back to the queue.
+/// Settling queues a frame and returns; AMQP gives no answer. What is queued on one channel reaches the broker
+/// in the order of the calls. Dropping the handle settles nothing: the delivery stays with this consumer until
+/// the channel closes, then goes back to the queue.
 #[derive(Debug)]
 #[must_use]
 pub struct DeliveryHandle {
@@ -264,27 +264,33 @@ impl DeliveryHandle {
     }
 
     /// Tells the broker that the message is done with.
+    ///
+    /// Acks that wait for the socket together share a frame as far as every earlier delivery is settled. None
+    /// of them waits for another to come.
     pub fn ack(self) -> Result<(), HandleLost> {
-        self.settle(method::BASIC_ACK, None)
+        self.settle(|key, tag| Command::Ack { key, tag })
     }
 
     /// Refuses the message; with `requeue` it goes back to the queue, else it is dead-lettered or dropped.
     pub fn nack(self, requeue: bool) -> Result<(), HandleLost> {
-        self.settle(method::BASIC_NACK, Some(requeue))
+        self.give_back(method::BASIC_NACK, requeue)
     }
 
     /// Like [`nack`](Self::nack), by the method of the AMQP standard.
     pub fn reject(self, requeue: bool) -> Result<(), HandleLost> {
-        self.settle(method::BASIC_REJECT, Some(requeue))
+        self.give_back(method::BASIC_REJECT, requeue)
     }
 
-    fn settle(self, id: method::MethodId, requeue: Option<bool>) -> Result<(), HandleLost> {
+    fn give_back(self, id: method::MethodId, requeue: bool) -> Result<(), HandleLost> {
+        let frame = give_back(self.lease.id.number, id, self.tag.get(), requeue);
+        self.settle(|key, tag| Command::GiveBack { key, tags: tag..=tag, frame })
+    }
+
+    fn settle(self, command: impl FnOnce(ChannelKey, u64) -> Command) -> Result<(), HandleLost> {
         if let Some(reason) = self.lease.ended() {
             return Err(HandleLost { id: self.id(), reason });
         }
-        let tag = self.tag.get();
-        let frame = settle(self.lease.id.number, id, tag, requeue);
-        let command = Command::Settle { key: self.lease.key, tag, frame };
+        let command = command(self.lease.key, self.tag.get());
         self.lease.commands.send(command).map_err(|_| HandleLost { id: self.id(), reason: self.lease.lost() })
     }
 }

@@ -95,17 +95,24 @@ pub(crate) fn cancel_ok(channel: u16, consumer_tag: &str) -> Bytes {
     method_frame(channel, method::BASIC_CANCEL_OK, write).expect("the tag was cut to what fits")
 }
 
-/// `basic.ack`, `basic.nack` or `basic.reject` of one delivery.
-pub(crate) fn settle(channel: u16, id: MethodId, tag: u64, requeue: Option<bool>) -> Bytes {
+/// Appends `basic.ack` of one delivery or, with `multiple`, of all up to it.
+pub(crate) fn put_ack(buffer: &mut BytesMut, channel: u16, tag: u64, multiple: bool) {
+    put_frame(buffer, FRAME_METHOD, channel, |buffer| {
+        buffer.put_u16(method::BASIC_ACK.class);
+        buffer.put_u16(method::BASIC_ACK.method);
+        buffer.put_u64(tag);
+        buffer.put_u8(u8::from(multiple));
+        Ok(())
+    })
+    .expect("no argument of this method has a length limit");
+}
+
+/// `basic.nack` or `basic.reject` of one delivery.
+pub(crate) fn give_back(channel: u16, id: MethodId, tag: u64, requeue: bool) -> Bytes {
     let mut arguments = BytesMut::with_capacity(9);
     arguments.put_u64(tag);
-    // Bits share an octet: ack has `multiple`, reject has `requeue`, nack has `multiple, requeue`.
-    let requeue = requeue.unwrap_or(false);
-    arguments.put_u8(match id {
-        method::BASIC_NACK => u8::from(requeue) << 1,
-        method::BASIC_REJECT => u8::from(requeue),
-        _ => 0,
-    });
+    // Bits share an octet: reject has `requeue`, nack has `multiple, requeue`.
+    arguments.put_u8(if id == method::BASIC_NACK { u8::from(requeue) << 1 } else { u8::from(requeue) });
     fixed_method(channel, id, &arguments)
 }
 

@@ -1,7 +1,7 @@
 //! The state of a connection after its handshake. No socket in here: bytes written and frames read are
 //! reported to it, and it says what to write and when to wake it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ pub(crate) mod content;
 pub(crate) mod deadlines;
 mod incoming;
 pub(crate) mod output;
+pub(crate) mod unsettled;
 
 use channel::{ChannelState, Waiter};
 use deadlines::Deadlines;
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     last_number: u16,
     last_serial: u64,
     output: Output,
+    /// Numbers of channels on which acks wait.
+    acking: BTreeSet<u16>,
     deadlines: Deadlines,
     blocked: watch::Sender<Option<String>>,
     closed: watch::Sender<Option<CloseReason>>,
@@ -84,6 +87,7 @@ impl Session {
             last_number: 0,
             last_serial: 0,
             output: Output::default(),
+            acking: BTreeSet::new(),
             deadlines: Deadlines::default(),
             blocked,
             closed,
@@ -213,6 +217,7 @@ impl Session {
     pub(crate) fn start_close(&mut self, deadline: Instant) {
         if matches!(self.phase, Phase::Open) {
             self.refuse_queued("the connection is being closed", |_| true);
+            self.flush_acks();
             self.output.push(request::close(0, method::CONNECTION_CLOSE, 200, "bye"));
             self.phase = Phase::Closing(deadline);
         }
@@ -229,17 +234,27 @@ impl Session {
             Command::OpenChannel { reply } => self.open_channel(reply),
             Command::Call(call) => {
                 // Without a channel the call is dropped; its lease knows why the channel ended.
+                let number = call.key.number;
                 if let Some(frame) = self.open_channel_mut(call.key).map(|channel| channel.called(call)) {
-                    self.output.push(frame);
+                    self.send(number, frame);
                 }
             }
             Command::Publish(publish) => self.publish(publish, now),
-            Command::Settle { key, tag, frame } => {
-                if let Some(channel) = self.open_channel_mut(key) {
-                    if tag != 0 {
-                        channel.settled();
-                    }
-                    self.output.push(frame);
+            Command::Ack { key, tag } => {
+                if self.open_channel_mut(key).is_some_and(|channel| channel.unsettled.ack(tag)) {
+                    self.acking.insert(key.number);
+                }
+            }
+            Command::GiveBack { key, tags, frame } => {
+                if let Some(frames) =
+                    self.open_channel_mut(key).map(|channel| channel.give_back(tags, &frame))
+                {
+                    self.output.push(frames);
+                }
+            }
+            Command::Send { key, frame } => {
+                if self.open_channel_mut(key).is_some() {
+                    self.send(key.number, frame);
                 }
             }
             Command::CloseChannel { key } => {
@@ -261,8 +276,33 @@ impl Session {
             Command::Publish(publish) => {
                 drop(publish.reply.send(Verdict::unavailable(format!("connection is gone: {reason}"))));
             }
-            Command::Settle { .. } | Command::CloseChannel { .. } | Command::Close { .. } => {}
+            Command::Ack { .. }
+            | Command::GiveBack { .. }
+            | Command::Send { .. }
+            | Command::CloseChannel { .. }
+            | Command::Close { .. } => {}
         }
+    }
+
+    /// Hands the acks that wait to the output. To be called when the socket may take something: until then
+    /// more of them may come and share a frame.
+    pub(crate) fn flush_acks(&mut self) {
+        while let Some(number) = self.acking.pop_first() {
+            self.flush_acks_of(number);
+        }
+    }
+
+    fn flush_acks_of(&mut self, number: u16) {
+        if let Some(channel) = self.channels.get_mut(&number) {
+            self.output.push(channel.take_acks());
+        }
+    }
+
+    /// Appends a frame of a channel, behind the acks that wait on it: the broker sees a channel's frames in
+    /// the order in which they were asked for.
+    fn send(&mut self, number: u16, frame: Bytes) {
+        self.flush_acks_of(number);
+        self.output.push(frame);
     }
 
     fn open_channel(&mut self, reply: oneshot::Sender<Result<OpenedChannel, ChannelError>>) {
@@ -334,6 +374,7 @@ impl Session {
 
     /// Closes a channel from this side.
     fn close_channel(&mut self, number: u16, code: u16, text: &str) {
+        self.flush_acks_of(number);
         self.end_channel(number, &ChannelError::Closed { code, text: text.to_owned() });
         if let Some(channel) = self.channels.get_mut(&number) {
             channel.closing = true;

@@ -40,6 +40,8 @@ pub(super) struct Driver<S> {
     batch: Vec<Command>,
     buffer: BytesMut,
     sleep: Pin<Box<Sleep>>,
+    /// Whether the socket took nothing when it was last asked.
+    stuck: bool,
     /// Whether bytes may rest in a layer above the socket.
     unflushed: bool,
     orphaned: bool,
@@ -59,6 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             batch: Vec::with_capacity(BATCH),
             buffer,
             sleep: Box::pin(sleep_until(Instant::now() + IDLE)),
+            stuck: false,
             unflushed: false,
             orphaned: false,
         }
@@ -125,6 +128,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // While other bytes wait for the socket, acks gather.
+        if !self.stuck || self.session.output().is_empty() {
+            self.session.flush_acks();
+        }
         let mut stream = Pin::new(&mut self.stream);
         let result = if self.session.output().is_empty() {
             if !self.unflushed {
@@ -134,7 +141,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let filled = self.session.output().fill(&mut slices);
-            match ready!(stream.as_mut().poll_write_vectored(context, &slices[..filled])) {
+            let written = stream.as_mut().poll_write_vectored(context, &slices[..filled]);
+            self.stuck = written.is_pending();
+            match ready!(written) {
                 Ok(0) => Err(io::ErrorKind::WriteZero.into()),
                 other => other,
             }

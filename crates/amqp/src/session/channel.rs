@@ -1,12 +1,15 @@
 //! The state of one channel.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
+use bytes::{Bytes, BytesMut};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::content::Assembly;
 use super::deadlines::Deadlines;
+use super::unsettled::Unsettled;
 use crate::command::{Call, ChannelKey, Reply, ReplySender, Sink};
 use crate::confirms::{Confirms, Settled, Violation};
 use crate::consumer::ConsumerEnd;
@@ -15,6 +18,7 @@ use crate::frame::Fatal;
 use crate::method::{Content, Incoming, MethodId, Origin};
 use crate::properties::Properties;
 use crate::publisher::Verdict;
+use crate::request::put_ack;
 
 /// Who waits for a publish.
 #[derive(Debug)]
@@ -29,8 +33,6 @@ pub(crate) struct Waiter {
 struct Consuming {
     /// Gone when the consumer was cancelled.
     sink: Option<Sink>,
-    /// Deliveries given out and not settled.
-    unsettled: usize,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(crate) enum Delivered {
     Unwanted(u64),
     /// The broker sent more than the prefetch allows.
     Excess,
+    /// Its tag is not above the last one.
+    Disordered,
 }
 
 /// One channel, from the request to open it to its `close-ok`.
@@ -60,6 +64,7 @@ pub(crate) struct ChannelState {
     /// The message whose frames are coming in.
     pub(crate) content: Option<Assembly>,
     pub(crate) confirms: Option<Confirms<Waiter>>,
+    pub(crate) unsettled: Unsettled,
     consuming: Option<Consuming>,
     calls: VecDeque<PendingCall>,
     end: watch::Sender<Option<ChannelError>>,
@@ -74,6 +79,7 @@ impl ChannelState {
             flowing: true,
             content: None,
             confirms: None,
+            unsettled: Unsettled::default(),
             consuming: None,
             calls: VecDeque::new(),
             end,
@@ -82,9 +88,9 @@ impl ChannelState {
     }
 
     /// Notes that a call was sent; answers come in the order of the calls.
-    pub(crate) fn called(&mut self, call: Call) -> bytes::Bytes {
+    pub(crate) fn called(&mut self, call: Call) -> Bytes {
         if let Some(sink) = call.sink {
-            self.consuming = Some(Consuming { sink: Some(sink), unsettled: 0 });
+            self.consuming = Some(Consuming { sink: Some(sink) });
         }
         self.calls.push_back(PendingCall { expects: call.expects, reply: call.reply });
         call.frame
@@ -144,28 +150,41 @@ impl ChannelState {
 
     /// A delivery for the consumer.
     pub(crate) fn deliver(&mut self, origin: Origin, content: Content) -> Result<Delivered, Fatal> {
-        let Some(consuming) = &mut self.consuming else {
+        let Some(consuming) = &self.consuming else {
             return Err(Fatal::unexpected("a delivery on a channel without a consumer"));
         };
         let tag = origin.tag.get();
+        let before = self.unsettled.open();
+        if !self.unsettled.deliver(tag) {
+            return Ok(Delivered::Disordered);
+        }
         let Some(sink) = &consuming.sink else {
             return Ok(Delivered::Unwanted(tag));
         };
-        if consuming.unsettled >= usize::from(sink.prefetch) {
+        if before >= usize::from(sink.prefetch) {
             return Ok(Delivered::Excess);
         }
         if sink.deliveries.send((origin, content)).is_err() {
             return Ok(Delivered::Unwanted(tag));
         }
-        consuming.unsettled += 1;
         Ok(Delivered::Taken)
     }
 
-    /// A delivery is being settled.
-    pub(crate) fn settled(&mut self) {
-        if let Some(consuming) = &mut self.consuming {
-            consuming.unsettled = consuming.unsettled.saturating_sub(1);
+    /// The frames of the acks that wait and, unless they went back before, of the return of these deliveries.
+    pub(crate) fn give_back(&mut self, tags: RangeInclusive<u64>, frame: &[u8]) -> Bytes {
+        let mut frames = BytesMut::new();
+        let acks = |tag, multiple| put_ack(&mut frames, self.key.number, tag, multiple);
+        if self.unsettled.give_back(tags, acks) {
+            frames.extend_from_slice(frame);
         }
+        frames.freeze()
+    }
+
+    /// The frames of the acks that wait.
+    pub(crate) fn take_acks(&mut self) -> Bytes {
+        let mut frames = BytesMut::new();
+        self.unsettled.take_acks(|tag, multiple| put_ack(&mut frames, self.key.number, tag, multiple));
+        frames.freeze()
     }
 
     /// The broker cancelled the consumer.

@@ -127,10 +127,15 @@ impl Session {
             Incoming::Deliver(origin) => match channel.deliver(origin, content)? {
                 Delivered::Taken => {}
                 Delivered::Unwanted(tag) => {
-                    self.output.push(request::settle(number, method::BASIC_NACK, tag, Some(true)));
+                    let frame = request::give_back(number, method::BASIC_NACK, tag, true);
+                    self.output.push(channel.give_back(tag..=tag, &frame));
                 }
                 Delivered::Excess => self.give_up(number, "the broker sent more than the prefetch allows"),
+                Delivered::Disordered => self.give_up(number, DISORDERED),
             },
+            Incoming::GetOk(origin) if !channel.unsettled.deliver(origin.tag.get()) => {
+                self.give_up(number, DISORDERED);
+            }
             fetched => channel.answer(fetched, Some(content))?,
         }
         Ok(())
@@ -142,6 +147,8 @@ impl Session {
         }
     }
 }
+
+const DISORDERED: &str = "the broker gave a delivery a tag that is not above the last one";
 
 fn unknown_channel(number: u16) -> Fatal {
     Fatal { code: 504, text: format!("channel {number} is not open") }

@@ -48,10 +48,12 @@ impl Output {
         self.entries.is_empty()
     }
 
-    /// Appends frames that are no publish.
-    pub(crate) fn push(&mut self, frame: Bytes) {
-        self.entries.push_back(Entry { chunks: 1, left: frame.len(), publish: None });
-        self.chunks.push_back(frame);
+    /// Appends frames that are no publish; none at all are fine.
+    pub(crate) fn push(&mut self, frames: Bytes) {
+        if !frames.is_empty() {
+            self.entries.push_back(Entry { chunks: 1, left: frames.len(), publish: None });
+            self.chunks.push_back(frames);
+        }
     }
 
     /// Appends a publish.

@@ -14,13 +14,13 @@ fn prefetch(count: u16) -> NonZeroU16 {
 }
 
 /// A consumer with this prefetch on channel 1.
-async fn consuming(count: u16) -> (consign_amqp::Connection, Consumer, Peer) {
+pub async fn consuming(count: u16) -> (consign_amqp::Connection, Consumer, Peer) {
     let (connection, mut peer) = connected(Tune::default()).await;
     let consumer = consumer_of(&connection, &mut peer, 1, count).await;
     (connection, consumer, peer)
 }
 
-async fn consumer_of(
+pub async fn consumer_of(
     connection: &consign_amqp::Connection,
     peer: &mut Peer,
     number: u16,
@@ -56,11 +56,11 @@ fn deliver(tag: u64, redelivered: bool) -> Vec<u8> {
     )
 }
 
-fn delivery(tag: u64, id: &str, body: &[u8]) -> Vec<u8> {
+pub fn delivery(tag: u64, id: &str, body: &[u8]) -> Vec<u8> {
     [deliver(tag, false), content(1, &id_property(id), body, 100)].concat()
 }
 
-fn tag_and(tag: u64, bits: u8) -> Vec<u8> {
+pub fn tag_and(tag: u64, bits: u8) -> Vec<u8> {
     [&tag.to_be_bytes()[..], &[bits]].concat()
 }
 

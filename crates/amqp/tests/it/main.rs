@@ -7,3 +7,4 @@ mod handshake;
 mod pairing;
 mod peer;
 mod rabbitmq;
+mod settling;

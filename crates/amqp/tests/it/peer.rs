@@ -37,13 +37,14 @@ pub fn message(id: &str) -> Publication {
 /// What the peer proposes in its tune.
 #[derive(Clone, Copy)]
 pub struct Tune {
+    pub channel_max: u16,
     pub frame_max: u32,
     pub heartbeat: u16,
 }
 
 impl Default for Tune {
     fn default() -> Self {
-        Self { frame_max: 131_072, heartbeat: 60 }
+        Self { channel_max: 2047, frame_max: 131_072, heartbeat: 60 }
     }
 }
 
@@ -75,7 +76,7 @@ impl Listener {
             0,
             10,
             30,
-            &[&2047_u16.to_be_bytes(), &tune.frame_max.to_be_bytes(), &tune.heartbeat.to_be_bytes()],
+            &[&tune.channel_max.to_be_bytes(), &tune.frame_max.to_be_bytes(), &tune.heartbeat.to_be_bytes()],
         ))
         .await;
         peer.expect(0, 10, 31).await;

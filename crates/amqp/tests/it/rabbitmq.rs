@@ -30,8 +30,12 @@ async fn connect(variable: &str) -> Connection {
 
 /// A quorum queue of this test run.
 async fn quorum_queue(channel: &Channel, purpose: &str) -> String {
+    queue_of_type(channel, "quorum", purpose).await
+}
+
+async fn queue_of_type(channel: &Channel, kind: &str, purpose: &str) -> String {
     let name = format!("consign-amqp-test.{purpose}.{}", std::process::id());
-    let arguments = FieldTable::new().with("x-queue-type", "quorum");
+    let arguments = FieldTable::new().with("x-queue-type", kind);
     let status = channel.queue_declare(&name, &QueueDeclaration::durable(arguments)).await.unwrap();
     assert_eq!((status.name.as_str(), status.messages, status.consumers), (name.as_str(), 0, 0));
     name
@@ -249,6 +253,89 @@ async fn many_messages_pass_through_a_small_prefetch_in_order() {
         }
         consumer.cancel().await.unwrap();
         channel.queue_delete(&queue, false, false).await.unwrap();
+    }
+}
+
+/// What a test does with message `number`: acks in order with some returns between them, then in disorder with
+/// deliveries that stay held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Acked,
+    Returned,
+    Dropped,
+    Held,
+}
+
+fn fate(number: usize) -> Fate {
+    match (number, number % 10) {
+        (_, 0) => Fate::Returned,
+        (200.., 1) => Fate::Held,
+        (_, 2) => Fate::Dropped,
+        _ => Fate::Acked,
+    }
+}
+
+async fn ready_becomes(channel: &Channel, queue: &str, count: u32) {
+    soon(&format!("{count} ready messages"), async {
+        while channel.queue_declare_passive(queue).await.unwrap().messages != count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn queue_holds_exactly_what_was_not_acked_after_mixed_settlements() {
+    const MESSAGES: usize = 400;
+    for (broker, kind) in BROKERS.into_iter().flat_map(|broker| [(broker, "classic"), (broker, "quorum")]) {
+        let connection = connect(broker).await;
+        let channel = connection.open_channel().await.unwrap();
+        let queue = queue_of_type(&channel, kind, &format!("settle-{kind}")).await;
+        let publisher = connection.open_publisher().await.unwrap();
+        let publish = |number: usize| publisher.publish(to_queue(&queue, &number.to_string(), "x"), far());
+        for verdict in (0..MESSAGES).map(publish).collect::<Vec<_>>() {
+            assert!(matches!(soon("a verdict", verdict).await, Verdict::Acked { .. }));
+        }
+        let options = ConsumeOptions::new(NonZeroU16::new(400).unwrap());
+        let mut consumer = connection.open_consumer(&queue, options).await.unwrap();
+        let mut handles = Vec::new();
+        for _ in 0..MESSAGES {
+            handles.push(Some(soon("a delivery", consumer.next()).await.unwrap().handle));
+        }
+
+        let mut held = Vec::new();
+        let disorder = (0..MESSAGES / 2).map(|step| MESSAGES / 2 + step * 149 % (MESSAGES / 2));
+        for (step, number) in (0..MESSAGES / 2).chain(disorder).enumerate() {
+            let handle = handles[number].take().unwrap();
+            match fate(number) {
+                Fate::Acked => handle.ack().unwrap(),
+                Fate::Returned => handle.nack(true).unwrap(),
+                Fate::Dropped => handle.reject(false).unwrap(),
+                Fate::Held => held.push(handle),
+            }
+            if step % 25 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+
+        // The broker answers behind all settlements; over one it does not know it would have closed the channel.
+        consumer.cancel().await.unwrap();
+        ready_becomes(&channel, &queue, 40).await;
+        assert!(
+            held.len() == 20 && held.iter().all(consign_amqp::DeliveryHandle::is_valid),
+            "{broker} {kind}"
+        );
+        drop((held, consumer));
+        ready_becomes(&channel, &queue, 60).await;
+        let mut left = Vec::new();
+        while let Some(delivery) = channel.get(&queue).await.unwrap() {
+            left.push(delivery.properties.unwrap().message_id.unwrap().parse::<usize>().unwrap());
+            delivery.handle.ack().unwrap();
+        }
+        left.sort_unstable();
+        let kept = (0..MESSAGES).filter(|number| matches!(fate(*number), Fate::Returned | Fate::Held));
+        assert_eq!(left, kept.collect::<Vec<_>>(), "{broker} {kind}");
+        assert_eq!(channel.queue_delete(&queue, false, false).await.unwrap(), 0);
     }
 }
 
