@@ -17,6 +17,8 @@ use consign_core::route::{DestinationName, RouteTable};
 mod checker;
 mod consumer;
 mod destination;
+mod filter;
+mod horizon;
 mod overlay;
 mod problem;
 mod raw;
@@ -29,11 +31,13 @@ mod store;
 mod url;
 
 pub use checker::Environment;
-pub use consumer::ConsumerConfig;
+pub use consumer::{ConsumerConfig, OnConflict};
 pub use destination::{
     DeadLetterStrategy, DestinationConfig, EmbeddedConfig, ExchangeKind, Overflow, QueueConfig, QueueKind,
     RabbitMqConfig, TlsFiles,
 };
+pub use filter::FilterConfig;
+pub use horizon::Horizon;
 pub use problem::{ConfigError, Place, Problem};
 pub use relay::RelayConfig;
 pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
@@ -69,6 +73,10 @@ pub struct Config {
     pub routes: RouteTable,
     /// The declared consumers.
     pub consumers: Vec<ConsumerConfig>,
+    /// The memory of repeats outside the database.
+    pub filter: Option<FilterConfig>,
+    /// How late copies of an event may come: markers that are kept shorter would let them be applied again.
+    pub horizon: Horizon,
     /// What is created at start.
     pub setup: SetupConfig,
 }
@@ -133,7 +141,7 @@ impl Config {
 
     /// The config, unless a part of it could not even be stood in for; every mistake is reported to the checker.
     fn check(checker: &mut Checker<'_>, raw: Raw) -> Option<Self> {
-        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer, setup } = raw;
+        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer, filter, setup } = raw;
         let store = store::store(checker, store);
         let outboxes = store::outboxes(checker, outbox);
         let inbox = store::inbox(checker, inbox);
@@ -144,11 +152,25 @@ impl Config {
         let routes = route::routes(checker, route, &names);
         let around = consumer::Surroundings { destinations: &destinations, names: &names, inbox: &inbox };
         let consumers = consumer::consumers(checker, consumer, &around);
+        let horizon = Horizon::of(&relay.settings, &inbox, &consumers);
+        horizon::check_retention(checker, &inbox, horizon);
+        let filter = filter::filter(checker, filter, horizon);
         let setup = SetupConfig {
             on_start: setup.on_start,
             sql_file: checker.file("setup.sql_file", setup.sql_file),
         };
-        Some(Self { store: store?, outboxes, inbox, relay, destinations, routes, consumers, setup })
+        Some(Self {
+            store: store?,
+            outboxes,
+            inbox,
+            relay,
+            destinations,
+            routes,
+            consumers,
+            filter,
+            horizon,
+            setup,
+        })
     }
 }
 

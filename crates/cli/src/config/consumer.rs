@@ -29,12 +29,29 @@ pub struct ConsumerConfig {
     pub prefetch: u16,
     /// How many deliveries are processed side by side.
     pub workers: usize,
+    /// How many deliveries share a transaction at most.
+    pub batch: usize,
+    /// How long a delivery waits for others to share its transaction.
+    pub batch_linger: Duration,
+    /// What becomes of a delivery whose key was applied with another content.
+    pub on_conflict: OnConflict,
     /// How often a delivery that fails is tried before it is put aside.
     pub attempts_max: u32,
     /// How long it waits between tries.
     pub retry_delay: Duration,
     /// Where it is published when it is put aside; `None` records it in `consign_dead_delivery`.
     pub dead_letter: Option<Route>,
+}
+
+/// What becomes of a delivery that contradicts an applied one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is acknowledged once `consign_conflict` holds it.
+    RecordAndAck,
+    /// It is recorded, then put aside as dead.
+    DeadLetter,
+    /// It is recorded, and the consumer stops.
+    Stop,
 }
 
 /// The checked parts that consumers refer to.
@@ -82,6 +99,18 @@ fn consumer(
             format!("{workers} workers share a prefetch of {prefetch}: raise prefetch, or some never work");
         checker.refuse(&format!("{key}.workers"), text);
     }
+    let batch = batch(checker, key, raw.batch, prefetch);
+    let batch_linger = checker.milliseconds(
+        &format!("{key}.batch_linger_milliseconds"),
+        raw.batch_linger_milliseconds,
+        0..=1000,
+    );
+    let policies = [
+        ("record_and_ack", OnConflict::RecordAndAck),
+        ("dead_letter", OnConflict::DeadLetter),
+        ("stop", OnConflict::Stop),
+    ];
+    let on_conflict = checker.choice(&format!("{key}.on_conflict"), &raw.on_conflict, &policies);
     let attempts_max = checker.within(&format!("{key}.attempts_max"), raw.attempts_max, 1..=1000);
     let retry_delay =
         checker.seconds(&format!("{key}.retry_delay_seconds"), raw.retry_delay_seconds, 0..=3600);
@@ -93,10 +122,31 @@ fn consumer(
         queue,
         prefetch,
         workers,
+        batch,
+        batch_linger,
+        on_conflict: on_conflict?,
         attempts_max,
         retry_delay,
         dead_letter,
     })
+}
+
+/// A batch cannot fill when the broker sends fewer deliveries than that; the default follows a small prefetch.
+fn batch(checker: &mut Checker<'_>, key: &str, batch: u64, prefetch: u16) -> usize {
+    let key = format!("{key}.batch");
+    if !checker.has(&key) {
+        return usize::from(prefetch).min(usize::try_from(batch).unwrap_or(usize::MAX));
+    }
+    let batch = checker.within(&key, batch, 1..=1000);
+    if batch > usize::from(prefetch) {
+        checker.refuse(
+            &key,
+            format!(
+                "a batch of {batch} never fills with a prefetch of {prefetch}: lower it, or raise prefetch"
+            ),
+        );
+    }
+    batch
 }
 
 fn source(

@@ -12,6 +12,9 @@ use consign_core::retry::RetryPolicy;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde::{Deserialize, Serialize};
 
+/// The default of a consumer's `batch`, which a smaller `prefetch` lowers.
+const BATCH: u64 = 100;
+
 /// The whole file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -24,6 +27,7 @@ pub struct Raw {
     pub destination: BTreeMap<String, RawDestination>,
     pub route: Vec<RawRoute>,
     pub consumer: Vec<RawConsumer>,
+    pub filter: Option<RawFilter>,
     pub setup: RawSetup,
 }
 
@@ -61,6 +65,22 @@ pub struct RawOutbox {
 pub struct RawInbox {
     pub table: String,
     pub columns: BTreeMap<String, String>,
+    pub retention_days: Option<u64>,
+    pub replay_horizon_days: u64,
+}
+
+/// `[filter]`
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawFilter {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub url: Option<String>,
+    pub password_file: Option<String>,
+    pub tls_ca_file: Option<String>,
+    pub prefix: String,
+    pub ttl_seconds: Option<u64>,
+    pub timeout_milliseconds: u64,
 }
 
 /// `[relay]`
@@ -159,11 +179,14 @@ pub struct RawConsumer {
     pub queue: Option<String>,
     pub prefetch: u64,
     pub workers: u64,
+    pub batch: u64,
+    pub batch_linger_milliseconds: u64,
     pub key: Option<String>,
     pub compare: Option<RawCompare>,
     pub fingerprint: Option<Vec<String>>,
     pub attempts_max: u64,
     pub retry_delay_seconds: u64,
+    pub on_conflict: String,
     pub dead_letter: Option<RawDeadLetter>,
     pub bind: BTreeMap<String, RawBinding>,
     pub statement: Vec<RawStatement>,
@@ -223,7 +246,26 @@ impl Default for RawOutbox {
 
 impl Default for RawInbox {
     fn default() -> Self {
-        Self { table: "consumed_operation".into(), columns: BTreeMap::new() }
+        Self {
+            table: "consumed_operation".into(),
+            columns: BTreeMap::new(),
+            retention_days: None,
+            replay_horizon_days: 7,
+        }
+    }
+}
+
+impl Default for RawFilter {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            url: None,
+            password_file: None,
+            tls_ca_file: None,
+            prefix: "consign".into(),
+            ttl_seconds: None,
+            timeout_milliseconds: 50,
+        }
     }
 }
 
@@ -319,13 +361,16 @@ impl Default for RawConsumer {
             name: None,
             source: None,
             queue: None,
-            prefetch: 100,
+            prefetch: 200,
             workers: 4,
+            batch: BATCH,
+            batch_linger_milliseconds: 5,
             key: None,
             compare: None,
             fingerprint: None,
             attempts_max: 5,
             retry_delay_seconds: 1,
+            on_conflict: "record_and_ack".into(),
             dead_letter: None,
             bind: BTreeMap::new(),
             statement: Vec::new(),

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::raw::{
-    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawInbox, RawOutbox, RawQueue,
-    RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
+    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawInbox, RawOutbox,
+    RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
 };
 
 /// What may stand under a key.
@@ -39,6 +39,7 @@ impl Shape {
             ("destination", named(destination)),
             ("route", list(table::<RawRoute>([]))),
             ("consumer", list(consumer)),
+            ("filter", table::<RawFilter>([])),
             ("setup", table::<RawSetup>([])),
         ])
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::checker::{Checker, Named};
 use super::raw::{RawInbox, RawOutbox, RawStore};
@@ -32,8 +33,18 @@ pub const OUTBOX_COLUMNS: [&str; 20] = [
 ];
 
 /// The contract's columns of a marker table, the optional ones last.
-pub const INBOX_COLUMNS: [&str; 6] =
-    ["consumer_name", "business_key", "event_id", "fingerprint", "applied_at", "aggregate_version"];
+pub const INBOX_COLUMNS: [&str; 7] = [
+    "consumer_name",
+    "business_key",
+    "event_id",
+    "fingerprint",
+    "comparison_version",
+    "applied_at",
+    "aggregate_version",
+];
+
+/// A hundred years: longer spans are a misunderstanding.
+const DAYS_MAX: u64 = 36_500;
 
 /// The database.
 #[derive(Clone, Debug)]
@@ -81,6 +92,10 @@ pub struct InboxConfig {
     pub table: String,
     /// Contract columns that have other names here, and those names.
     pub columns: BTreeMap<String, String>,
+    /// How long markers are kept; `None` keeps them for ever.
+    pub retention: Option<Duration>,
+    /// How far back somebody may publish events again.
+    pub replay_horizon: Duration,
 }
 
 impl InboxConfig {
@@ -186,7 +201,19 @@ pub fn outboxes(checker: &mut Checker<'_>, raw: Vec<RawOutbox>) -> Vec<OutboxCon
 pub fn inbox(checker: &mut Checker<'_>, raw: RawInbox) -> InboxConfig {
     checker.identifier("inbox.table", &raw.table, Named::Table);
     columns(checker, "inbox", &raw.columns, &INBOX_COLUMNS);
-    InboxConfig { table: raw.table, columns: raw.columns }
+    let retention_days =
+        raw.retention_days.map(|days| checker.within("inbox.retention_days", days, 0..=DAYS_MAX));
+    let replay_days: u64 = checker.within("inbox.replay_horizon_days", raw.replay_horizon_days, 0..=DAYS_MAX);
+    InboxConfig {
+        table: raw.table,
+        columns: raw.columns,
+        retention: retention_days.map(days),
+        replay_horizon: days(replay_days),
+    }
+}
+
+fn days(days: u64) -> Duration {
+    Duration::from_hours(days * 24)
 }
 
 /// Checks that renamed columns are the contract's, and that no two columns end up with one name.

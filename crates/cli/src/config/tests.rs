@@ -8,6 +8,7 @@ use consign_core::route::DestinationName;
 use super::*;
 
 mod environment;
+mod forgetting;
 mod mistakes;
 mod reference;
 
@@ -102,7 +103,9 @@ fn every_section_reaches_the_checked_form() {
     assert_eq!(config.routes.destinations(), std::slice::from_ref(&points));
     let consumer = &config.consumers[0];
     assert_eq!((consumer.source.clone(), consumer.queue.as_str()), (points, "points-award"));
-    assert_eq!((consumer.prefetch, consumer.workers, consumer.attempts_max), (100, 4, 5));
+    assert_eq!((consumer.prefetch, consumer.workers, consumer.attempts_max), (200, 4, 5));
+    assert_eq!((consumer.batch, consumer.batch_linger), (100, Duration::from_millis(5)));
+    assert_eq!(consumer.on_conflict, OnConflict::RecordAndAck);
     assert_eq!(consumer.consumer.statements()[0].expect_rows, ExpectRows::Exactly(1));
 }
 
@@ -138,6 +141,19 @@ fn the_forms_of_comparisons_and_statements_are_all_read() {
     assert_eq!(bound.consumers[0].consumer.statements()[0].expect_rows, ExpectRows::AtLeast(2));
     assert_eq!(number.consumers[0].consumer.statements()[0].expect_rows, ExpectRows::Exactly(3));
     assert!(none.consumers[0].consumer.statements().is_empty());
+}
+
+#[test]
+fn a_batch_that_is_not_written_follows_a_small_prefetch() {
+    let batch = |keys: &str| {
+        let text = changed("queue = \"points-award\"\n", &format!("queue = \"points-award\"\n{keys}\n"));
+        read(&text).unwrap().consumers[0].batch
+    };
+
+    assert_eq!(batch("prefetch = 50"), 50);
+    assert_eq!(batch("prefetch = 500"), 100);
+    assert_eq!(batch("prefetch = 500\nbatch = 500"), 500);
+    assert_eq!(batch("batch = 1"), 1);
 }
 
 #[test]

@@ -13,8 +13,8 @@ fn every_mistake_of_a_pass_is_reported_with_its_place() {
          consign.toml:5: relay.batch_row: unknown key, did you mean \"batch_rows\"?\n  \
          consign.toml:6: relay.window: wrong type: string \"wide\", expected a whole number from 0 up\n  \
          consign.toml:9: route[0].evnt_type: unknown key, did you mean \"event_type\"?\n  \
-         consign.toml:11: colour: unknown key: known here are consumer, destination, inbox, outbox, relay, retry, \
-         route, setup, store"
+         consign.toml:11: colour: unknown key: known here are consumer, destination, filter, inbox, outbox, relay, \
+         retry, route, setup, store"
     );
 
     let values =
@@ -353,8 +353,24 @@ fn consumers_that_cannot_work_are_refused() {
         ),
         (
             compare,
-            "workers = 200\ncompare = []",
-            "23: consumer[0].workers: 200 workers share a prefetch of 100: raise prefetch, or some never work",
+            "workers = 300\ncompare = []",
+            "23: consumer[0].workers: 300 workers share a prefetch of 200: raise prefetch, or some never work",
+        ),
+        (
+            compare,
+            "batch = 201\ncompare = []",
+            "23: consumer[0].batch: a batch of 201 never fills with a prefetch of 200: lower it, or raise prefetch",
+        ),
+        (compare, "batch = 1001\ncompare = []", "23: consumer[0].batch: 1001 is out of range: use 1 to 1000"),
+        (
+            compare,
+            "batch_linger_milliseconds = 1001\ncompare = []",
+            "23: consumer[0].batch_linger_milliseconds: 1001 is out of range: use 0 to 1000",
+        ),
+        (
+            compare,
+            "on_conflict = \"dead_leter\"\ncompare = []",
+            "23: consumer[0].on_conflict: \"dead_leter\" is not known: did you mean \"dead_letter\"?",
         ),
         (
             compare,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::raw::{
-    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawInbox, RawOutbox, RawQueue,
-    RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
+    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawInbox, RawOutbox,
+    RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
 };
 use super::super::shape::defaults;
 
@@ -35,11 +35,12 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("dead_letter", shown(defaults::<RawDeadLetter>())),
         ("bind.NAME", shown(defaults::<RawBinding>())),
         ("[[consumer.statement]]", shown(defaults::<RawStatement>())),
+        ("[filter]", shown(defaults::<RawFilter>())),
         ("[setup]", shown(defaults::<RawSetup>())),
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 14, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 15, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.

@@ -1,0 +1,81 @@
+//! The horizon: how long after an event's first copy another copy of it may still come.
+//!
+//! A marker that is forgotten earlier lets a late copy be applied again; a filter that forgets earlier is of less use.
+
+use std::fmt;
+use std::time::Duration;
+
+use consign_core::relay::RelaySettings;
+
+use super::checker::Checker;
+use super::consumer::ConsumerConfig;
+use super::store::InboxConfig;
+
+/// The longest pause between two tries of a delivery, however long `retry_delay_seconds` doubles.
+const CONSUMER_PAUSE_MAX: Duration = Duration::from_mins(1);
+
+/// How late a copy of an event may come, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// How long the relay may go on publishing a row: all its attempts, each with the longest lease and delay.
+    pub publishing: Duration,
+    /// How long a consumer may go on trying a delivery: all its attempts with the longest pause, and the wait for a
+    /// gap.
+    pub consuming: Duration,
+    /// How far back somebody may publish events again.
+    pub replay: Duration,
+}
+
+impl Horizon {
+    /// The horizon of these settings. Rows and deliveries that wait for a database or a broker that is away count no
+    /// attempts; `replay_horizon_days` must be longer than the longest such outage.
+    pub fn of(relay: &RelaySettings, inbox: &InboxConfig, consumers: &[ConsumerConfig]) -> Self {
+        let retry = &relay.retry;
+        let attempt = retry.cap.max(relay.sweep_delay).saturating_add(relay.lease);
+        let consuming = consumers.iter().map(|consumer| {
+            let pause = consumer.retry_delay.max(CONSUMER_PAUSE_MAX);
+            pause.saturating_mul(consumer.attempts_max)
+        });
+        Self {
+            publishing: attempt
+                .saturating_mul(retry.attempts_max)
+                .max(retry.min_age_before_dead.saturating_add(attempt)),
+            consuming: consuming.max().unwrap_or_default(),
+            replay: inbox.replay_horizon,
+        }
+    }
+
+    /// All of it.
+    pub fn total(self) -> Duration {
+        self.publishing.saturating_add(self.consuming).saturating_add(self.replay)
+    }
+}
+
+impl fmt::Display for Horizon {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} s: {} s of publishing, {} s of consuming and {} s of replay",
+            self.total().as_secs(),
+            self.publishing.as_secs(),
+            self.consuming.as_secs(),
+            self.replay.as_secs()
+        )
+    }
+}
+
+/// Refuses to forget markers while copies of their events may still come.
+pub fn check_retention(checker: &mut Checker<'_>, inbox: &InboxConfig, horizon: Horizon) {
+    let Some(retention) = inbox.retention.filter(|retention| *retention < horizon.total()) else { return };
+    const DAY: u64 = 86_400;
+    checker.refuse(
+        "inbox.retention_days",
+        format!(
+            "{} days are {} s, and copies of an event may come for {horizon}: raise it to {} or more, or lower \
+             replay_horizon_days",
+            retention.as_secs() / DAY,
+            retention.as_secs(),
+            horizon.total().as_secs().div_ceil(DAY)
+        ),
+    );
+}
