@@ -122,8 +122,20 @@ impl Database {
     /// [`StoreError::Contended`]: others held the lock for too long. [`StoreError::Unavailable`]: the file is gone,
     /// read-only or broken.
     pub async fn begin(&self) -> Result<sqlx::Transaction<'static, Sqlite>, StoreError> {
+        self.begin_with(statement::BEGIN).await
+    }
+
+    /// Begins a transaction that notices when a statement ends it.
+    pub(crate) async fn begin_unit(&self) -> Result<sqlx::Transaction<'static, Sqlite>, StoreError> {
+        self.begin_with(statement::BEGIN_UNIT).await
+    }
+
+    async fn begin_with(
+        &self,
+        begin: &'static str,
+    ) -> Result<sqlx::Transaction<'static, Sqlite>, StoreError> {
         let database = self.clone();
-        shielded(async move { database.begin_here().await })
+        shielded(async move { database.begin_here(begin).await })
             .await
             .unwrap_or_else(|| Err(StoreError::Unavailable("the runtime ended".into())))
     }
@@ -170,10 +182,13 @@ impl Database {
         shielded(unit).await.unwrap_or_else(|| Err(StoreError::Unavailable("the runtime ended".into())))
     }
 
-    async fn begin_here(&self) -> Result<sqlx::Transaction<'static, Sqlite>, StoreError> {
+    async fn begin_here(
+        &self,
+        begin: &'static str,
+    ) -> Result<sqlx::Transaction<'static, Sqlite>, StoreError> {
         let attempt = || {
             let writer = self.shared.writer.clone();
-            async move { writer.begin_with(statement::BEGIN).await }
+            async move { writer.begin_with(begin).await }
         };
         patiently(self.shared.busy_timeout, attempt).await
     }
@@ -182,7 +197,7 @@ impl Database {
     where
         W: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, UnitError>>,
     {
-        let mut tx = self.begin_here().await?;
+        let mut tx = self.begin_here(statement::BEGIN).await?;
         match work(&mut tx).await {
             Ok(value) => match tx.commit().await.map_err(|error| failure::commit_error(&error)) {
                 Ok(()) => Ok(value),

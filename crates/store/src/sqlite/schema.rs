@@ -12,11 +12,19 @@ use crate::mapping::{
 use crate::sqlite::connection::{Database, UnitError, shielded};
 use crate::sqlite::introspection;
 use crate::sqlite::statement::{
-    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
-    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
+    CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY,
+    EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED,
+    Text,
 };
 use crate::statement::Rendering;
+
+/// The tables of records, which an earlier version made without ids.
+const RECORDS: [(&str, &str, &str); 2] = [
+    ("consign_conflict", CREATE_CONSIGN_CONFLICT, EXTEND_CONSIGN_CONFLICT),
+    ("consign_dead_delivery", CREATE_CONSIGN_DEAD_DELIVERY, EXTEND_CONSIGN_DEAD_DELIVERY),
+];
 
 /// The tables consign needs in one file.
 #[derive(Clone, Debug)]
@@ -40,7 +48,7 @@ impl Schema {
         self
     }
 
-    /// With the markers and the records of conflicts and dead deliveries.
+    /// With the markers, the records of conflicts and dead deliveries, progress for guards and parked deliveries.
     #[must_use]
     pub fn with_markers(mut self, mapping: MarkerMapping) -> Self {
         self.markers = Some(mapping);
@@ -99,12 +107,19 @@ impl Schema {
             statements.extend(missing_outbox(connection, mapping).await?);
             statements.extend(own_table(connection, "consign_attempt", CREATE_CONSIGN_ATTEMPT).await?);
         }
+        if self.outbox.is_some() || self.markers.is_some() {
+            statements.extend(own_table(connection, "consign_audit", CREATE_CONSIGN_AUDIT).await?);
+        }
         if let Some(mapping) = &self.markers {
             statements.extend(missing_markers(connection, mapping).await?);
             statements.extend(missing_comparison(connection, mapping, &self.comparison).await?);
-            statements.extend(own_table(connection, "consign_conflict", CREATE_CONSIGN_CONFLICT).await?);
-            let dead = own_table(connection, "consign_dead_delivery", CREATE_CONSIGN_DEAD_DELIVERY).await?;
-            statements.extend(dead);
+            for (table, create, extend) in RECORDS {
+                statements.extend(record_table(connection, table, create, extend).await?);
+            }
+            statements.extend(own_table(connection, "consign_progress", CREATE_CONSIGN_PROGRESS).await?);
+            let parked =
+                own_table(connection, "consign_parked_delivery", CREATE_CONSIGN_PARKED_DELIVERY).await?;
+            statements.extend(parked);
         }
         Ok(statements)
     }
@@ -182,6 +197,26 @@ async fn missing_comparison(
         render(ADD_COMPARISON_COLUMN, &names, &BTreeSet::from([column.word().to_owned()]))
     });
     Ok(statements.collect())
+}
+
+/// Creates a table of records, or moves the rows of one that lacks its ids into one that has them.
+async fn record_table(
+    connection: &mut SqliteConnection,
+    table: &'static str,
+    create: &str,
+    extend: &str,
+) -> Result<Option<String>, UnitError> {
+    let names = Names::from([(table, Identifier::table(table).expect("a constant name"))]);
+    let Some(shape) = introspection::shape(connection, table, &names).await? else {
+        return Ok(Some(Text::own(create).as_str().to_owned()));
+    };
+    if shape.others.contains_key("id") {
+        return Ok(None);
+    }
+    let next = Identifier::table(&format!("{table}_next")).expect("a constant name");
+    let create = render(create, &Names::from([(table, next)]), &BTreeSet::new());
+    let moving = render(extend, &Names::new(), &BTreeSet::new());
+    Ok(Some(format!("{create};\n{moving}")))
 }
 
 async fn own_table(

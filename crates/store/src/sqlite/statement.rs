@@ -11,6 +11,12 @@ use crate::statement::{LIST_MAX, Rendering, bucket};
 /// Begins a unit of work: the write lock first.
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
 
+/// Begins an inbox transaction: the write lock, and a savepoint that is gone when a statement ends the transaction.
+pub(crate) const BEGIN_UNIT: &str = "BEGIN IMMEDIATE; SAVEPOINT consign_unit";
+
+/// Ends that savepoint, which fails when it is gone.
+pub(crate) const END_UNIT: &str = "RELEASE consign_unit";
+
 /// Around identifiers.
 pub(crate) const QUOTE: char = '"';
 
@@ -49,10 +55,21 @@ files! {
     MARKER_INSERT = "marker_insert";
     MARKER_SELECT = "marker_select";
     MARKER_COUNT = "marker_count";
+    PROGRESS_SELECT = "progress_select";
+    PROGRESS_INSERT = "progress_insert";
+    PROGRESS_UPDATE = "progress_update";
+    EVENT_PAYLOAD = "event_payload";
     CONFLICT_RECORD = "conflict_record";
     CONFLICT_COUNT = "conflict_count";
     DEAD_DELIVERY_RECORD = "dead_delivery_record";
     DEAD_DELIVERY_COUNT = "dead_delivery_count";
+    PARK = "park";
+    PARKED_SELECT = "parked_select";
+    PARKED_LEASE = "parked_lease";
+    PARKED_FETCH = "parked_fetch";
+    PARKED_COUNT = "parked_count";
+    UNPARK = "unpark";
+    AUDIT_INSERT = "audit_insert";
     INTROSPECT_TABLE = "introspect_table";
     INTROSPECT_COLUMNS = "introspect_columns";
     INTROSPECT_INDEXES = "introspect_indexes";
@@ -63,6 +80,11 @@ files! {
     CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
     CREATE_CONSIGN_CONFLICT = "create_consign_conflict";
     CREATE_CONSIGN_DEAD_DELIVERY = "create_consign_dead_delivery";
+    EXTEND_CONSIGN_CONFLICT = "extend_consign_conflict";
+    EXTEND_CONSIGN_DEAD_DELIVERY = "extend_consign_dead_delivery";
+    CREATE_CONSIGN_PROGRESS = "create_consign_progress";
+    CREATE_CONSIGN_PARKED_DELIVERY = "create_consign_parked_delivery";
+    CREATE_CONSIGN_AUDIT = "create_consign_audit";
     ADD_COMPARISON_COLUMN = "add_comparison_column";
     MIGRATE_LOCK = "migrate_lock";
     MIGRATE_UNLOCK = "migrate_unlock";
@@ -82,6 +104,11 @@ impl Text {
     /// Renders `file` of a table of consign's own, or of none.
     pub(crate) fn own(file: &str) -> Self {
         Self(Rendering::new(QUOTE).render(file).into())
+    }
+
+    /// Renders `file` of a table of consign's own for a list of `length`.
+    pub(crate) fn own_list(file: &str, length: usize) -> Self {
+        Self(Rendering::new(QUOTE).placeholders(bucket(length)).render(file).into())
     }
 
     /// Takes a text rendered elsewhere from one of the files.

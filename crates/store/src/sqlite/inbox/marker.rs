@@ -1,41 +1,55 @@
-//! Markers: the statements for one set of comparison columns.
+//! Markers: the statements for one way of comparing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use consign_core::operation::{Comparison, Operation, StoredMarker};
 use consign_core::ports::StoreError;
 use consign_core::value::Value;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection, query};
 
 use crate::introspection::{Column, TableShape};
 use crate::mapping::{Identifier, MarkerMapping};
 use crate::sqlite::connection::UnitError;
-use crate::sqlite::inbox::value::{bind_stored, check_value};
+use crate::sqlite::inbox::value::{Bound, Described, bind_stored, check_value};
 use crate::sqlite::introspection;
 use crate::sqlite::statement::{MARKER_INSERT, MARKER_SELECT, QUOTE, Text};
-use crate::statement::Rendering;
+use crate::statement::{LIST_MAX, Rendering, bucket, lists, padded};
 
-/// More sets of comparison columns than this are not kept; a config has one per consumer.
+/// More ways of comparing than this are not kept; a config has one per consumer.
 const KEPT_MAX: usize = 256;
+/// So many markers one statement inserts, at most; a power of two.
+const ROWS_MAX: usize = 64;
+/// SQLite binds 32766 values; a marker has this many beside those compared, at most.
+const VALUES_MAX: usize = 32_000;
+const FIXED_VALUES: usize = 6;
 
 /// The marker table as it is.
 #[derive(Debug)]
 pub(super) struct Prepared {
     mapping: MarkerMapping,
     shape: TableShape,
-    markers: Mutex<HashMap<Vec<String>, Arc<Markers>>>,
+    markers: Mutex<Vec<Arc<Markers>>>,
+    described: Described,
 }
 
-/// The statements for one set of comparison columns.
+/// The statements for one way of comparing.
 #[derive(Debug)]
 pub(super) struct Markers {
-    insert: Text,
-    select: Text,
+    /// One text for each number of rows that is a power of two.
+    inserts: Vec<Text>,
+    /// One text for each number of keys that is a power of two.
+    selects: Vec<Text>,
+    /// The columns that a new marker holds; `None` for the fingerprint.
+    compared: Option<Vec<String>>,
+    /// The columns that a marker of any version may hold.
+    columns: Vec<String>,
     by_fingerprint: bool,
-    columns: usize,
     has_event_id: bool,
-    has_version: bool,
+    has_aggregate_version: bool,
+    has_comparison_version: bool,
+    has_fingerprint: bool,
 }
 
 impl Prepared {
@@ -54,25 +68,58 @@ impl Prepared {
         if !lacking.is_empty() {
             return Err(missing(format!("{table} lacks {}", lacking.join(", "))).into());
         }
-        Ok(Self { mapping, shape, markers: Mutex::default() })
+        Ok(Self { mapping, shape, markers: Mutex::default(), described: Described::default() })
     }
 
-    /// The statements for a comparison.
-    pub(super) fn markers(&self, comparison: &Comparison) -> Result<Arc<Markers>, StoreError> {
-        let columns = match comparison {
-            Comparison::Columns(columns) => columns.iter().map(|compared| compared.column.clone()).collect(),
-            Comparison::Fingerprint(_) => vec!["fingerprint".to_owned()],
-        };
+    /// What is known of handlers' statements.
+    pub(super) fn described(&self) -> &Described {
+        &self.described
+    }
+
+    /// The statements for an operation.
+    pub(super) fn markers(&self, operation: &Operation) -> Result<Arc<Markers>, StoreError> {
         let mut kept = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(markers) = kept.get(&columns) {
-            return Ok(Arc::clone(markers));
+        let markers = match kept.iter().find(|markers| markers.fit(operation)) {
+            Some(markers) => Arc::clone(markers),
+            None => {
+                let markers = Arc::new(self.render(operation)?);
+                if kept.len() >= KEPT_MAX {
+                    kept.clear();
+                }
+                kept.push(Arc::clone(&markers));
+                markers
+            }
+        };
+        if operation.comparison_version > 1 && !markers.has_comparison_version {
+            return Err(StoreError::Schema(format!(
+                "{} has no column comparison_version, so that version {} could not be told from version 1: run \
+                 `consign migrate`",
+                self.mapping.table(),
+                operation.comparison_version
+            )));
         }
-        let markers = Arc::new(self.render(comparison, &columns)?);
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
-        }
-        kept.insert(columns, Arc::clone(&markers));
         Ok(markers)
+    }
+
+    /// The operations in runs that share their statements, in order.
+    pub(super) fn runs<'a, 'o>(
+        &self,
+        operations: &'a [&'o Operation],
+    ) -> Result<Vec<(Arc<Markers>, &'a [&'o Operation])>, StoreError> {
+        let mut runs = Vec::with_capacity(1);
+        let mut rest = operations;
+        while let Some(first) = rest.first() {
+            let markers = self.markers(first)?;
+            let version = first.comparison_version;
+            let fitting = |operation: &&Operation| {
+                markers.fit(operation)
+                    && (operation.comparison_version == version || markers.has_comparison_version)
+            };
+            let (run, after) = rest.split_at(rest.iter().take_while(|&operation| fitting(operation)).count());
+            runs.push((Arc::clone(&markers), run));
+            rest = after;
+        }
+        Ok(runs)
     }
 
     /// Checks that nothing of the operation would be cut or changed on its way into the table.
@@ -106,86 +153,178 @@ impl Prepared {
         self.shape.others.get(&name.to_ascii_lowercase())
     }
 
-    fn render(&self, comparison: &Comparison, columns: &[String]) -> Result<Markers, StoreError> {
-        let table = self.mapping.table();
-        let by_fingerprint = matches!(comparison, Comparison::Fingerprint(_));
-        let mut identifiers = Vec::with_capacity(columns.len());
-        for name in columns {
-            let known = if by_fingerprint { self.shape.has(name) } else { self.column(name).is_some() };
-            if !known {
-                return Err(StoreError::Schema(format!(
-                    "{table} has no comparison column {name}: run `consign migrate` for fingerprint, add other \
-                     columns yourself, and don't compare consign's own"
-                )));
-            }
-            let name = if by_fingerprint { self.mapping.names()["fingerprint"].as_str() } else { name };
-            identifiers
-                .push(Identifier::column(name).map_err(|error| StoreError::Schema(error.to_string()))?);
+    /// A comparison column that the table has and that is not consign's own.
+    fn compared_column(&self, name: &str) -> Result<Identifier, StoreError> {
+        if self.column(name).is_none() {
+            return Err(self.lacking(name));
         }
+        Identifier::column(name).map_err(|error| StoreError::Schema(error.to_string()))
+    }
+
+    fn lacking(&self, name: &str) -> StoreError {
+        StoreError::Schema(format!(
+            "{} has no comparison column {name}: run `consign migrate` for fingerprint, add other columns yourself, \
+             and don't compare consign's own",
+            self.mapping.table()
+        ))
+    }
+
+    fn render(&self, operation: &Operation) -> Result<Markers, StoreError> {
+        let names = |columns: &[&str]| {
+            columns.iter().map(|name| self.compared_column(name)).collect::<Result<Vec<_>, _>>()
+        };
+        let has_fingerprint = self.shape.has("fingerprint");
+        let by_fingerprint = operation.uses_fingerprint();
+        if by_fingerprint && !has_fingerprint {
+            return Err(self.lacking("fingerprint"));
+        }
+        let compared = match &operation.comparison {
+            Comparison::Columns(columns) => {
+                Some(columns.iter().map(|compared| compared.column.as_str()).collect::<Vec<_>>())
+            }
+            Comparison::Fingerprint(_) => None,
+        };
+        let inserted = match &compared {
+            Some(columns) => names(columns)?,
+            None => vec![self.mapping.names()["fingerprint"].clone()],
+        };
+        let columns = operation.marker_columns();
+        let selected = names(&columns)?;
         let present = self.shape.present();
-        let rendering = Rendering::new(QUOTE)
-            .names(self.mapping.names())
-            .present(&present)
-            .list("comparison", identifiers.iter().collect());
+        let rendering = Rendering::new(QUOTE).names(self.mapping.names()).present(&present);
+        let insert = rendering.clone().list("comparison", inserted.iter().collect());
+        let select = rendering.list("comparison", selected.iter().collect());
+        let rows_max = ROWS_MAX.min(VALUES_MAX / (FIXED_VALUES + inserted.len())).max(1);
+        let powers = |most: usize| (0..=most.ilog2()).map(|power| 1_usize << power);
         Ok(Markers {
-            insert: Text::rendered(rendering.render(MARKER_INSERT)),
-            select: Text::rendered(rendering.render(MARKER_SELECT)),
+            inserts: powers(rows_max)
+                .map(|rows| Text::rendered(insert.clone().rows(rows).render(MARKER_INSERT)))
+                .collect(),
+            selects: powers(LIST_MAX)
+                .map(|keys| Text::rendered(select.clone().placeholders(keys).render(MARKER_SELECT)))
+                .collect(),
+            compared: compared.map(|columns| columns.into_iter().map(str::to_owned).collect()),
+            columns: columns.into_iter().map(str::to_owned).collect(),
             by_fingerprint,
-            columns: columns.len(),
             has_event_id: self.shape.has("event_id"),
-            has_version: self.shape.has("aggregate_version"),
+            has_aggregate_version: self.shape.has("aggregate_version"),
+            has_comparison_version: self.shape.has("comparison_version"),
+            has_fingerprint,
         })
     }
 }
 
 impl Markers {
+    /// True when these are the statements for the operation.
+    fn fit(&self, operation: &Operation) -> bool {
+        let compares = match (&operation.comparison, &self.compared) {
+            (Comparison::Columns(columns), Some(compared)) => {
+                columns.iter().map(|column| &column.column).eq(compared)
+            }
+            (Comparison::Fingerprint(_), None) => true,
+            (Comparison::Columns(_), None) | (Comparison::Fingerprint(_), Some(_)) => false,
+        };
+        compares
+            && operation.uses_fingerprint() == self.by_fingerprint
+            // Without a history the columns are those compared.
+            && (operation.earlier.is_empty() && self.compared.as_ref().is_none_or(|names| *names == self.columns)
+                || operation.marker_columns() == self.columns)
+    }
+
+    /// Inserts the markers, in order, in as many statements as their number has binary digits, or more.
     pub(super) async fn insert(
         &self,
         connection: &mut SqliteConnection,
-        operation: &Operation,
+        operations: &[&Operation],
     ) -> Result<(), sqlx::Error> {
-        let mut insert = query(self.insert.sql()).bind(&operation.consumer).bind(&operation.key);
+        let mut rest = operations;
+        while !rest.is_empty() {
+            // A padded row would be a repeat, so the rows are cut into sizes that are prepared.
+            let power = (rest.len().ilog2() as usize).min(self.inserts.len() - 1);
+            let (rows, after) = rest.split_at(1 << power);
+            let mut insert = query(self.inserts[power].sql());
+            for operation in rows {
+                insert = self.bind(insert, operation);
+            }
+            insert.execute(&mut *connection).await?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn bind<'q>(&self, mut insert: Bound<'q>, operation: &'q Operation) -> Bound<'q> {
+        insert = insert.bind(&operation.consumer).bind(&operation.key);
         if self.has_event_id {
             insert = insert.bind(operation.event_id.as_ref().map(consign_core::event::EventId::as_str));
         }
-        if self.has_version {
+        if self.has_aggregate_version {
             insert = insert.bind(operation.aggregate_version);
+        }
+        if self.has_comparison_version {
+            insert = insert.bind(i64::from(operation.comparison_version));
         }
         match &operation.comparison {
             Comparison::Columns(columns) => {
-                for compared in columns {
-                    insert = bind_stored(insert, &compared.value);
-                }
+                columns.iter().fold(insert, |insert, compared| bind_stored(insert, &compared.value))
             }
-            Comparison::Fingerprint(digest) => insert = insert.bind(digest),
+            Comparison::Fingerprint(digest) => insert.bind(digest),
         }
-        insert.execute(connection).await.map(|_| ())
     }
 
+    /// Reads the markers of some of a consumer's keys, which come sorted; those that are there, by key.
     pub(super) async fn select(
         &self,
         connection: &mut SqliteConnection,
         consumer: &str,
-        key: &str,
-    ) -> Result<Option<StoredMarker>, UnitError> {
-        let row = query(self.select.sql()).bind(consumer).bind(key).fetch_optional(connection).await?;
-        let Some(row) = row else { return Ok(None) };
+        keys: &[String],
+    ) -> Result<BTreeMap<String, StoredMarker>, UnitError> {
+        let mut found = BTreeMap::new();
+        for list in lists(keys) {
+            let mut select = query(self.selects[bucket(list.len()).ilog2() as usize].sql()).bind(consumer);
+            for key in padded(list) {
+                select = select.bind(key);
+            }
+            for row in select.fetch_all(&mut *connection).await? {
+                let (key, marker) = self.read(&row, consumer, list)?;
+                found.insert(key, marker);
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(
+        &self,
+        row: &SqliteRow,
+        consumer: &str,
+        keys: &[String],
+    ) -> Result<(String, StoredMarker), UnitError> {
         let text = |index: usize| row.try_get_unchecked::<Option<String>, _>(index);
-        let stored = (text(0)?.unwrap_or_default(), text(1)?.unwrap_or_default());
-        if stored.0 != consumer || stored.1 != key {
+        let (stored, key) = (text(0)?.unwrap_or_default(), text(1)?.unwrap_or_default());
+        if stored != consumer || keys.binary_search(&key).is_err() {
             // Going on would answer for another operation: one of the two would be lost (B45).
             return Err(StoreError::Schema(format!(
-                "the marker table takes {key:?} of {consumer:?} for {:?} of {:?}: give both key columns the \
-                 BINARY collation",
-                stored.1, stored.0
+                "the marker table takes {key:?} of {stored:?} for another key, asked for by {consumer:?}: give both \
+                 key columns the BINARY collation"
             ))
             .into());
         }
-        let first = 2 + usize::from(self.has_event_id);
-        let event_id = if self.has_event_id { text(2)? } else { None };
-        let mut columns =
-            (0..self.columns).map(|index| text(first + index)).collect::<Result<Vec<_>, _>>()?;
-        let fingerprint = if self.by_fingerprint { columns.pop().flatten() } else { None };
-        Ok(Some(StoredMarker { event_id, columns, fingerprint }))
+        let mut next = 2;
+        let mut optional = |present: bool| {
+            let index = present.then_some(next);
+            next += usize::from(present);
+            index
+        };
+        let event_id = optional(self.has_event_id).map(text).transpose()?.flatten();
+        let version = optional(self.has_comparison_version)
+            .map(|index| row.try_get_unchecked::<Option<i64>, _>(index))
+            .transpose()?
+            .flatten();
+        let fingerprint = optional(self.has_fingerprint).map(text).transpose()?.flatten();
+        let mut columns = BTreeMap::new();
+        for (index, name) in self.columns.iter().enumerate() {
+            columns.insert(name.clone(), text(next + index)?);
+        }
+        let comparison_version = version.map(|version| u32::try_from(version).unwrap_or(0));
+        Ok((key, StoredMarker { event_id, columns, fingerprint, comparison_version }))
     }
 }

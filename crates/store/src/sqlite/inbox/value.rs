@@ -1,12 +1,14 @@
 //! Values bound exactly: no number passes through a float, as long as SQLite can hold it otherwise.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use consign_core::value::Value;
+use futures_util::TryStreamExt;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr};
 use sqlx::{Sqlite, SqliteConnection, Statement as _, query};
-
-use futures_util::TryStreamExt;
 
 use crate::introspection::{Column, ColumnKind};
 
@@ -15,7 +17,8 @@ const FLOAT_DIGITS_MAX: usize = 15;
 /// A float keeps every whole number up to here.
 const FLOAT_WHOLE_MAX: u128 = 1 << 53;
 
-type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
+/// A statement on its way to its values.
+pub(crate) type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// Binds a value that a marker column keeps: a decimal number as text, which the column's affinity may turn into a
 /// number; [`check_value`] has made sure that it stays the same one.
@@ -116,31 +119,70 @@ impl From<sqlx::Error> for StatementError {
     }
 }
 
+/// More statements than this are not kept; a config has a few per consumer.
+const DESCRIBED_MAX: usize = 256;
+
+/// What is known of handlers' statements, so that each is looked at once instead of before every run.
+#[derive(Debug, Default)]
+pub(crate) struct Described(Mutex<HashMap<String, Description>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Description {
+    placeholders: usize,
+    returns_rows: bool,
+    changes_rows: bool,
+}
+
+impl Described {
+    async fn of(
+        &self,
+        connection: &mut SqliteConnection,
+        sql: &str,
+        values: usize,
+    ) -> Result<Description, sqlx::Error> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sql).copied();
+        if let Some(description) = known {
+            return Ok(description);
+        }
+        // The statement comes from the config or the handler's code; payload fields are bound.
+        let prepared = connection.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
+        let description = Description {
+            placeholders: match prepared.parameters() {
+                Some(Either::Left(types)) => types.len(),
+                Some(Either::Right(count)) => count,
+                None => values,
+            },
+            returns_rows: !prepared.columns().is_empty(),
+            changes_rows: changes_rows(sql),
+        };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= DESCRIBED_MAX {
+            known.clear();
+        }
+        known.insert(sql.to_owned(), description);
+        Ok(description)
+    }
+}
+
 /// Runs a handler's statement and counts the rows it matched: those it returns, or those it changed.
 pub(crate) async fn run(
     connection: &mut SqliteConnection,
+    described: &Described,
     sql: &str,
     values: &[Value],
 ) -> Result<u64, StatementError> {
-    // The statement comes from the config or the handler's code; payload fields are bound.
-    let prepared = (&mut *connection).prepare(AssertSqlSafe(sql).into_sql_str()).await?;
-    let placeholders = match prepared.parameters() {
-        Some(Either::Left(types)) => types.len(),
-        Some(Either::Right(count)) => count,
-        None => values.len(),
-    };
-    if placeholders != values.len() {
-        return Err(StatementError::Placeholders { wanted: placeholders, given: values.len() });
+    let description = described.of(&mut *connection, sql, values.len()).await?;
+    if description.placeholders != values.len() {
+        return Err(StatementError::Placeholders { wanted: description.placeholders, given: values.len() });
     }
-    let returns_rows = !prepared.columns().is_empty();
     let mut statement = query(AssertSqlSafe(sql));
     for value in values {
         statement = bind_value(statement, value);
     }
-    if !returns_rows {
+    if !description.returns_rows {
         let affected = statement.execute(connection).await?.rows_affected();
         // For anything else SQLite goes on telling the count of the last change.
-        return Ok(if changes_rows(sql) { affected } else { 0 });
+        return Ok(if description.changes_rows { affected } else { 0 });
     }
     let mut rows = statement.fetch(connection);
     let mut count = 0;

@@ -1,12 +1,15 @@
--- Purpose: deliveries no consumer could process, for people to look at.
+-- Purpose: deliveries no consumer could process, for people to look at, and whole, so that they can be sent back.
+-- Why: people name a dead delivery by its `id`; consign finds it by its content.
 CREATE TABLE IF NOT EXISTS "consign_dead_delivery" (
-    "consumer_name" VARCHAR(64) NOT NULL,
+    "id" INTEGER PRIMARY KEY AUTOINCREMENT,
+    "consumer_name" VARCHAR(128) NOT NULL,
     "content_digest" CHAR(64) NOT NULL,
     "business_key" VARCHAR(255) NULL,
     "message_id" VARCHAR(255) NULL,
     "message_type" VARCHAR(255) NULL,
     "source" VARCHAR(255) NOT NULL,
     "reason" VARCHAR(1024) NOT NULL,
+    "attempts" INT NULL,
     "headers" TEXT NULL,
     "payload" BLOB NOT NULL,
     "payload_bytes" BIGINT NOT NULL,
@@ -15,5 +18,5 @@ CREATE TABLE IF NOT EXISTS "consign_dead_delivery" (
     "last_seen_at" TEXT NOT NULL,
     "resolved_at" TEXT NULL,
     "resolution" VARCHAR(255) NULL,
-    PRIMARY KEY ("consumer_name", "content_digest")
+    UNIQUE ("consumer_name", "content_digest")
 );

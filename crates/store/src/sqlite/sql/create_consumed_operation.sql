@@ -7,6 +7,7 @@ CREATE TABLE "consumed_operation" (
     "event_id" VARCHAR(255) NULL,
     "fingerprint" CHAR(64) NULL,
     "aggregate_version" BIGINT NULL,
+    "comparison_version" INT NULL,
     "applied_at" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
     PRIMARY KEY ("consumer_name", "business_key")
 );

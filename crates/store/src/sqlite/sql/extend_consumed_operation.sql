@@ -3,3 +3,4 @@
 -- ? !fingerprint: ALTER TABLE "consumed_operation" ADD COLUMN "fingerprint" CHAR(64) NULL;
 -- ? !applied_at: ALTER TABLE "consumed_operation" ADD COLUMN "applied_at" TEXT NULL;
 -- ? !aggregate_version: ALTER TABLE "consumed_operation" ADD COLUMN "aggregate_version" BIGINT NULL;
+-- ? !comparison_version: ALTER TABLE "consumed_operation" ADD COLUMN "comparison_version" INT NULL;

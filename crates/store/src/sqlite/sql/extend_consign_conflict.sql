@@ -1,0 +1,16 @@
+-- Purpose: moves the conflicts that an earlier version recorded into a table with ids and room for the message.
+-- Locks: the write lock, held by the migration, which takes everything back when a step fails.
+-- Why: SQLite adds no counting key to a table that exists. The new table is made by create_consign_conflict.sql, as
+--   "consign_conflict_next".
+-- ? !id: INSERT INTO "consign_conflict_next" (
+-- ? !id:     "consumer_name", "business_key", "content_digest", "event_id", "existing_event_id", "comparison",
+-- ? !id:     "existing", "source", "payload", "payload_bytes", "count", "first_seen_at", "last_seen_at", "resolved_at",
+-- ? !id:     "resolution"
+-- ? !id: )
+-- ? !id: SELECT "consumer_name", "business_key", "content_digest", "event_id", "existing_event_id", "comparison",
+-- ? !id:     "existing", "source", "payload", "payload_bytes", "count", "first_seen_at", "last_seen_at", "resolved_at",
+-- ? !id:     "resolution"
+-- ? !id: FROM "consign_conflict"
+-- ? !id: ORDER BY "first_seen_at", "consumer_name", "business_key";
+-- ? !id: DROP TABLE "consign_conflict";
+-- ? !id: ALTER TABLE "consign_conflict_next" RENAME TO "consign_conflict";

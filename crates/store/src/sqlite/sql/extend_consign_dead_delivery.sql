@@ -1,0 +1,14 @@
+-- Purpose: moves the dead deliveries that an earlier version recorded into a table with ids.
+-- Locks: the write lock, held by the migration, which takes everything back when a step fails.
+-- Why: SQLite adds no counting key to a table that exists. The new table is made by create_consign_dead_delivery.sql,
+--   as "consign_dead_delivery_next".
+-- ? !id: INSERT INTO "consign_dead_delivery_next" (
+-- ? !id:     "consumer_name", "content_digest", "business_key", "message_id", "message_type", "source", "reason",
+-- ? !id:     "headers", "payload", "payload_bytes", "count", "first_seen_at", "last_seen_at", "resolved_at", "resolution"
+-- ? !id: )
+-- ? !id: SELECT "consumer_name", "content_digest", "business_key", "message_id", "message_type", "source", "reason",
+-- ? !id:     "headers", "payload", "payload_bytes", "count", "first_seen_at", "last_seen_at", "resolved_at", "resolution"
+-- ? !id: FROM "consign_dead_delivery"
+-- ? !id: ORDER BY "first_seen_at", "consumer_name", "content_digest";
+-- ? !id: DROP TABLE "consign_dead_delivery";
+-- ? !id: ALTER TABLE "consign_dead_delivery_next" RENAME TO "consign_dead_delivery";
