@@ -10,12 +10,12 @@ const CONSUMER_CHARACTERS_MAX: usize = 64;
 
 /// The key of an operation: `PREFIX:CONSUMER:DIGEST`.
 ///
-/// The digest covers prefix, consumer and business key with their lengths, so that keys differ whenever one of the three
-/// does, in a single byte or in where one ends and the next begins. Business keys may be personal data: they are not
-/// written out.
+/// The digest covers consumer and business key with their lengths, so that keys differ whenever one of them does, in a
+/// single byte or in where one ends and the other begins; and it has no colon, so that the prefix cannot be mistaken
+/// either. Business keys may be personal data: they are not written out.
 pub(crate) fn key(prefix: &str, operation: &Operation) -> String {
     let mut hasher = Sha256::new();
-    for part in [prefix, &operation.consumer, &operation.key] {
+    for part in [&operation.consumer, &operation.key] {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
     }
@@ -42,7 +42,7 @@ mod tests {
     fn form_of_the_key_is_the_one_that_servers_hold() {
         assert_eq!(
             named("consign", "points", "order-1"),
-            "consign:points:c0bef6bce9ecdae8ac3ddc1f1c7792d8f0232c648d09ea3fd0ed5e9f1caa34d6"
+            "consign:points:073519bd19a74612a69fb9d532d73454c08ce7e5f209be2f56c28f9ac4032b81"
         );
     }
 
@@ -75,6 +75,7 @@ mod tests {
         let other = named("p", &format!("{long}b"), &"k".repeat(1_000_000));
 
         assert_ne!(one, other);
+        assert_ne!(named("p", &format!("{long}a"), "b"), named("p", &long, "ab"));
         assert!(one.len() <= "p:".len() + 4 * CONSUMER_CHARACTERS_MAX + ":".len() + 64, "{}", one.len());
     }
 

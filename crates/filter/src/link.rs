@@ -9,9 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind,
-};
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long resolving, connecting, TLS and logging in may take together, in the background.
@@ -30,15 +28,37 @@ pub(crate) enum Failure {
     Broken(String),
 }
 
-impl From<&RedisError> for Failure {
-    fn from(error: &RedisError) -> Self {
-        match error.code() {
-            Some(code) => Self::Refused(code.to_owned()),
-            None if error.is_timeout() => Self::Late,
-            None if error.is_connection_refusal() => Self::ConnectionRefused,
-            None => Self::Broken(error.category().to_owned()),
+impl Failure {
+    /// Whether the connection cannot be relied on any more.
+    fn spoils_connection(&self) -> bool {
+        match self {
+            // It may be half open, which no later question would notice either.
+            Self::Late | Self::ConnectionRefused | Self::Broken(_) => true,
+            // The server was the master when the connection was made; its name may lead elsewhere now.
+            Self::Refused(code) => matches!(code.as_str(), "READONLY" | "MASTERDOWN"),
         }
     }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        if error.is_timeout() {
+            return Self::Late;
+        }
+        if error.is_connection_refusal() {
+            return Self::ConnectionRefused;
+        }
+        let category = error.category().to_owned();
+        let Some(refusals) = error.into_server_errors() else { return Self::Broken(category) };
+        let code = refusals.first().map(|(_, refusal)| refusal.code()).filter(|code| is_plain(code));
+        Self::Refused(code.unwrap_or("(of no name)").to_owned())
+    }
+}
+
+/// Whether it looks like one of the words that servers begin their errors with.
+fn is_plain(code: &str) -> bool {
+    const BYTES_MAX: usize = 20;
+    code.len() <= BYTES_MAX && code.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// A connection that is being made or has been made; every waiting caller has a copy.
@@ -66,16 +86,12 @@ impl Link {
         // Who is late here gives up, but the attempt goes on: a slow handshake must not start anew with every call.
         let connected = timeout_at(deadline, attempt.clone()).await.map_err(|_| Failure::Late)?;
         let mut connection = connected.inspect_err(|_| self.discard(&attempt))?;
-        let Ok(answer) = timeout_at(deadline, commands.query_async(&mut connection)).await else {
-            // It may be half open, which no later question would notice either.
-            self.discard(&attempt);
-            return Err(Failure::Late);
-        };
-        answer.map_err(|error| {
-            if !is_plain_refusal(&error) {
+        let answered = timeout_at(deadline, commands.query_async(&mut connection)).await;
+        let answer = answered.map_err(|_| Failure::Late).and_then(|answer| answer.map_err(Failure::from));
+        answer.inspect_err(|failure| {
+            if failure.spoils_connection() {
                 self.discard(&attempt);
             }
-            Failure::from(&error)
         })
     }
 
@@ -110,16 +126,5 @@ async fn connect(client: Client) -> Result<MultiplexedConnection, Failure> {
     let settings = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connected =
         timeout(CONNECT_LIMIT, client.get_multiplexed_async_connection_with_config(&settings)).await;
-    connected.map_err(|_| Failure::Late)?.map_err(|error| Failure::from(&error))
-}
-
-/// Whether the server answered and only refused, on a connection that is as good as any.
-fn is_plain_refusal(error: &RedisError) -> bool {
-    match error.kind() {
-        // A server that was the master when the connection was made: its name may lead elsewhere now.
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => false,
-        // What is not known to this library ends up as an extension.
-        ErrorKind::Server(_) | ErrorKind::Extension => true,
-        _ => false,
-    }
+    connected.map_err(|_| Failure::Late)?.map_err(Failure::from)
 }

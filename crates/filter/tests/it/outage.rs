@@ -143,6 +143,25 @@ async fn full_server_still_answers() {
     assert_eq!(connections(&mut connection).await, before, "the connection is as good as any");
 }
 
+/// After a failover the server refuses to write; its name may lead to the new master, so it is connected to anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_is_the_master_no_more_is_connected_to_anew() {
+    let server = PrivateServer::start();
+    let filter = RedisFilter::new(options(&server.url())).unwrap();
+    let operation = points("order-1", "1");
+    assert!(works(&filter, &operation).await);
+    let mut connection = connect(&server.url()).await;
+    let nobody = redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").to_owned();
+    let () = nobody.query_async(&mut connection).await.unwrap();
+    let before = connections(&mut connection).await;
+
+    remember(&filter, &[points("order-2", "2")]).await;
+
+    assert_eq!(filter.totals().errors, 1);
+    assert_eq!(hint(&filter, &points("order-2", "2")).await, Hint::Unknown);
+    assert_ne!(connections(&mut connection).await, before);
+}
+
 /// How many connections the server has taken so far, as its statistics tell.
 async fn connections(connection: &mut MultiplexedConnection) -> String {
     let statistics: String = redis::cmd("INFO").arg("stats").query_async(connection).await.unwrap();

@@ -32,21 +32,24 @@ async fn wrong_password_is_unknown_and_shown_nowhere() {
     assert_eq!(hint(&filter, &operation).await, Hint::Repeat);
 }
 
-/// A server whose commands were renamed answers with the arguments of those it does not know.
+/// Some servers and proxies write what they were sent into their errors.
 #[tokio::test]
 async fn password_that_the_server_echoes_is_shown_nowhere() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let echo = format!("-NOPE you are not allowed to do this as 'AUTH app {PASSWORD}'\r\n");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let echo = format!("-ERR unknown command 'AUTH', with args beginning with: '{PASSWORD}'\r\n");
+            let mut answer = "+OK\r\n";
             let mut request = [0; 1024];
-            let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(echo.as_bytes()).await;
+            while stream.read(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+                let _ = stream.write_all(answer.as_bytes()).await;
+                answer = &echo;
+            }
         }
     });
 
-    ask_and_look_for_the_password(address, "failed").await;
+    ask_and_look_for_the_password(address, "the error NOPE").await;
 }
 
 /// Asks until the filter says in the log that it gave up, and why.
