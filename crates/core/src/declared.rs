@@ -9,25 +9,27 @@
 //! Identity comes from the payload alone: headers, trace ids and timestamps differ between copies of one event, so
 //! neither the key nor the comparison may use them.
 
-use std::fmt::Write;
 use std::sync::Arc;
-
-use sha2::{Digest, Sha256};
 
 use crate::delivery::Message;
 use crate::event::{EventId, InvalidEvent};
 use crate::inbox::{EachFailed, Handler, HandlerError, Work};
-use crate::json::Json;
-use crate::operation::{Compared, Comparison, Operation};
+use crate::operation::{EarlierComparison, Operation};
 use crate::ports::{EachError, InboxTransaction};
-use crate::value::Value;
+use crate::value::{Value, ValueType};
 
 mod binding;
+mod comparison;
+mod guard;
 mod key;
 mod spelling;
 mod statement;
 
 pub use binding::{BUILT_IN_NAMES, Binding, BindingSource, Bindings, FieldRefusal, Fields, InvalidBinding};
+pub use comparison::{
+    ComparedBinding, DeclaredComparison, EarlierDeclared, InvalidComparison, InvalidHistory, check_history,
+};
+pub use guard::{DeclaredGuard, DeclaredRule, GuardRefusal, InvalidGuard, VersionSource};
 pub use key::{InvalidKey, KeyRefusal, KeyTemplate};
 pub use spelling::nearest_name;
 pub use statement::{ExpectRows, InvalidRowCount, InvalidStatement, Statement};
@@ -37,60 +39,6 @@ pub const AGGREGATE_VERSION_HEADER: &str = "consign-aggregate-version";
 
 /// How many characters a business key may have: the contract's `business_key VARCHAR(128)`.
 pub const KEY_CHARACTERS_MAX: usize = 128;
-
-/// What tells a duplicate from a conflict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeclaredComparison {
-    /// Marker columns and the bindings they hold. An empty list says that the key alone decides.
-    Columns(Vec<ComparedBinding>),
-    /// A SHA-256 over these bindings in canonical form, kept in the marker's `fingerprint` column.
-    Fingerprint(Vec<String>),
-}
-
-/// One comparison column and the binding it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ComparedBinding {
-    /// The marker table's column.
-    pub column: String,
-    /// The binding's name.
-    pub binding: String,
-}
-
-/// Why a comparison cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidComparison {
-    /// It names no binding.
-    #[error("{name:?} is not bound: {fix}")]
-    UnknownName {
-        /// The name.
-        name: String,
-        /// The nearest known name, or how to add one.
-        fix: String,
-    },
-    /// Copies of one event may differ in their headers.
-    #[error(
-        "{name:?} is read from a header and may differ between copies of one event: compare payload fields"
-    )]
-    Header {
-        /// The name.
-        name: String,
-    },
-    /// The same operation in a new envelope would be a conflict.
-    #[error("{name:?} differs when the same fact is sent again: compare payload fields")]
-    EventId {
-        /// The name.
-        name: String,
-    },
-    /// A name stands in the list twice.
-    #[error("{name:?} is listed twice: remove one")]
-    Repeated {
-        /// The column or binding.
-        name: String,
-    },
-    /// A digest over nothing is the same for every message.
-    #[error("the fingerprint covers no field: list the bindings that must be equal")]
-    EmptyFingerprint,
-}
 
 /// Why the parts of a declared consumer do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,6 +70,9 @@ pub enum Refusal {
     /// The version header is not a number.
     #[error("header {AGGREGATE_VERSION_HEADER} is not a whole number of 64 bits")]
     AggregateVersion,
+    /// The values give the guard no aggregate or no step.
+    #[error(transparent)]
+    Guard(#[from] GuardRefusal),
 }
 
 /// A consumer declared in a config.
@@ -131,6 +82,9 @@ pub struct DeclaredConsumer {
     key: KeyTemplate,
     bindings: Bindings,
     comparison: DeclaredComparison,
+    comparison_version: u32,
+    earlier: Vec<EarlierDeclared>,
+    guard: Option<DeclaredGuard>,
     statements: Arc<[Statement]>,
 }
 
@@ -140,62 +94,6 @@ pub struct DeclaredChange {
     consumer: Arc<str>,
     statements: Arc<[Statement]>,
     values: Vec<Vec<Value>>,
-}
-
-impl DeclaredComparison {
-    /// Checks the comparison against the bindings.
-    ///
-    /// # Errors
-    /// It uses an unknown name, a header or the event id, repeats a name, or is an empty fingerprint.
-    pub fn check(&self, bindings: &Bindings) -> Result<(), InvalidComparison> {
-        let (columns, names): (Vec<&str>, Vec<&str>) = match self {
-            Self::Columns(columns) => {
-                columns.iter().map(|compared| (compared.column.as_str(), compared.binding.as_str())).unzip()
-            }
-            Self::Fingerprint(names) if names.is_empty() => return Err(InvalidComparison::EmptyFingerprint),
-            Self::Fingerprint(names) => names.iter().map(|name| (name.as_str(), name.as_str())).unzip(),
-        };
-        for (index, column) in columns.iter().enumerate() {
-            if columns[..index].contains(column) {
-                return Err(InvalidComparison::Repeated { name: (*column).to_owned() });
-            }
-        }
-        for name in names {
-            if name == "event_id" {
-                return Err(InvalidComparison::EventId { name: name.into() });
-            }
-            if !bindings.known_names().any(|known| known == name) {
-                let fix = nearest_name(name, bindings.known_names()).map_or_else(
-                    || format!("add bind.{name} = {{ pointer = \"/…\", type = \"…\" }}"),
-                    |near| format!("did you mean {near:?}?"),
-                );
-                return Err(InvalidComparison::UnknownName { name: name.into(), fix });
-            }
-            let source = bindings.get(name).map(|binding| &binding.source);
-            if matches!(source, Some(BindingSource::Header(_))) {
-                return Err(InvalidComparison::Header { name: name.into() });
-            }
-        }
-        Ok(())
-    }
-
-    fn of(&self, fields: &Fields) -> Comparison {
-        let value = |name: &str| fields.get(name).cloned().unwrap_or(Value::Null);
-        match self {
-            Self::Columns(columns) => Comparison::Columns(
-                columns
-                    .iter()
-                    .map(|compared| Compared {
-                        column: compared.column.clone(),
-                        value: value(&compared.binding),
-                    })
-                    .collect(),
-            ),
-            Self::Fingerprint(names) => Comparison::Fingerprint(fingerprint(
-                names.iter().map(|name| (name.as_str(), value(name))).collect(),
-            )),
-        }
-    }
 }
 
 impl DeclaredConsumer {
@@ -214,10 +112,41 @@ impl DeclaredConsumer {
         problems.extend(key.check(&bindings).err().map(InvalidConsumer::from));
         problems.extend(comparison.check(&bindings).err().map(InvalidConsumer::from));
         if problems.is_empty() {
-            Ok(Self { name: name.into(), key, bindings, comparison, statements: statements.into() })
+            Ok(Self {
+                name: name.into(),
+                key,
+                bindings,
+                comparison,
+                comparison_version: 1,
+                earlier: Vec::new(),
+                guard: None,
+                statements: statements.into(),
+            })
         } else {
             Err(problems)
         }
+    }
+
+    /// The same consumer with a version of its comparison, from 1, and what earlier versions compared.
+    ///
+    /// # Errors
+    /// The place in the list of the first version that cannot be used, and why; see [`check_history`].
+    pub fn with_history(
+        self,
+        version: u32,
+        earlier: Vec<EarlierDeclared>,
+    ) -> Result<Self, (usize, InvalidHistory)> {
+        check_history(version, &earlier, &self.bindings)?;
+        Ok(Self { comparison_version: version, earlier, ..self })
+    }
+
+    /// The same consumer with a guard.
+    ///
+    /// # Errors
+    /// The guard does not fit the bindings.
+    pub fn with_guard(self, guard: DeclaredGuard) -> Result<Self, InvalidGuard> {
+        guard.check(&self.bindings)?;
+        Ok(Self { guard: Some(guard), ..self })
     }
 
     /// The consumer's name.
@@ -240,6 +169,44 @@ impl DeclaredConsumer {
         &self.comparison
     }
 
+    /// The version of what it compares.
+    pub fn comparison_version(&self) -> u32 {
+        self.comparison_version
+    }
+
+    /// What earlier versions compared.
+    pub fn earlier(&self) -> &[EarlierDeclared] {
+        &self.earlier
+    }
+
+    /// Every marker column that it compares, or did in an earlier version, each once with the type of its values.
+    pub fn compared_columns(&self) -> Vec<(&str, ValueType)> {
+        let mut columns: Vec<(&str, ValueType)> = Vec::new();
+        for compared in self.comparisons().flat_map(DeclaredComparison::columns) {
+            if columns.iter().all(|(known, _)| *known != compared.column) {
+                // Built-in names have no binding and hold text.
+                let binding = self.bindings.get(&compared.binding);
+                let value_type = binding.map_or(ValueType::String, |binding| binding.value_type);
+                columns.push((&compared.column, value_type));
+            }
+        }
+        columns
+    }
+
+    /// True when it compares by fingerprint, or did in an earlier version.
+    pub fn uses_fingerprint(&self) -> bool {
+        self.comparisons().any(|comparison| matches!(comparison, DeclaredComparison::Fingerprint(_)))
+    }
+
+    fn comparisons(&self) -> impl Iterator<Item = &DeclaredComparison> {
+        std::iter::once(&self.comparison).chain(self.earlier.iter().map(|earlier| &earlier.comparison))
+    }
+
+    /// What keeps an old version from overwriting a new one.
+    pub fn guard(&self) -> Option<&DeclaredGuard> {
+        self.guard.as_ref()
+    }
+
     /// What it runs.
     pub fn statements(&self) -> &[Statement] {
         &self.statements
@@ -255,15 +222,23 @@ impl DeclaredConsumer {
         }
         let fields = self.bindings.read(message)?;
         let event_id = message.id.as_deref().filter(|id| !id.is_empty()).map(EventId::new).transpose();
+        let header_version = binding::header(message, AGGREGATE_VERSION_HEADER)
+            .map(|text| text.parse().map_err(|_| Refusal::AggregateVersion))
+            .transpose()?;
+        let guard = self.guard.as_ref().map(|guard| guard.of(&fields, header_version)).transpose()?;
+        let earlier = self.earlier.iter().map(|earlier| EarlierComparison {
+            version: earlier.version,
+            comparison: earlier.comparison.of(&fields),
+        });
         let operation = Operation {
             consumer: self.name.to_string(),
             key: self.key.render(&fields, KEY_CHARACTERS_MAX)?,
             event_id: event_id.map_err(Refusal::EventId)?,
             comparison: self.comparison.of(&fields),
-            aggregate_version: binding::header(message, AGGREGATE_VERSION_HEADER)
-                .map(|text| text.parse().map_err(|_| Refusal::AggregateVersion))
-                .transpose()?,
-            ..Operation::default()
+            comparison_version: self.comparison_version,
+            earlier: earlier.collect(),
+            aggregate_version: header_version,
+            guard,
         };
         let change = DeclaredChange {
             consumer: Arc::clone(&self.name),
@@ -315,30 +290,6 @@ impl DeclaredChange {
             self.consumer,
             if rows == 1 { "row" } else { "rows" },
         )))
-    }
-}
-
-/// The digest of the named values: SHA-256 over one canonical JSON object with a key per binding.
-fn fingerprint(values: Vec<(&str, Value)>) -> String {
-    let mut entries: Vec<(String, Json)> =
-        values.into_iter().map(|(name, value)| (name.to_owned(), json(&value))).collect();
-    entries.sort_by(|(left, _), (right, _)| left.cmp(right));
-    let digest = Sha256::digest(Json::Object(entries).canonical());
-    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn json(value: &Value) -> Json {
-    let reads =
-        |text: &str| Json::parse(text.as_bytes()).expect("values hold numbers and JSON in valid form");
-    match value {
-        Value::Null => Json::Null,
-        Value::Boolean(truth) => Json::Boolean(*truth),
-        Value::Text(text) => Json::Text(text.clone()),
-        Value::Integer(number) => reads(&number.to_string()),
-        Value::Decimal(text) | Value::Json(text) => reads(text),
     }
 }
 

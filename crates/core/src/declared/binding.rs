@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::declared::spelling::nearest_name;
 use crate::delivery::Message;
 use crate::json::{InvalidJson, Json};
 use crate::value::{Value, ValueType, WrongType};
@@ -178,6 +179,14 @@ impl Bindings {
     /// Every name a key, a comparison or a statement may use: the bindings and the built-in names.
     pub fn known_names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str).chain(BUILT_IN_NAMES)
+    }
+
+    /// What to write instead of an unknown name: the nearest known one, or the binding that is missing.
+    pub(super) fn fix_for(&self, name: &str) -> String {
+        nearest_name(name, self.known_names()).map_or_else(
+            || format!("bind it with bind.{name} = {{ pointer = \"/…\", type = \"…\" }}"),
+            |near| format!("did you mean {near:?}?"),
+        )
     }
 
     /// Reads every value of a message.

@@ -1,7 +1,6 @@
 //! Key templates: how a business key is formed from a message's values.
 
 use crate::declared::binding::{BindingSource, Bindings, Fields};
-use crate::declared::spelling::nearest_name;
 use crate::value::{Value, ValueType};
 
 /// The template of a business key, such as `order:{order_id}:paid`. Placeholders are binding names.
@@ -167,10 +166,7 @@ impl KeyTemplate {
         for part in &self.parts {
             let Part::Placeholder(name) = part else { continue };
             if !bindings.known_names().any(|known| known == name) {
-                let fix = nearest_name(name, bindings.known_names()).map_or_else(
-                    || format!("bind it with bind.{name} = {{ pointer = \"/…\", type = \"…\" }}"),
-                    |near| format!("did you mean {near:?}?"),
-                );
+                let fix = bindings.fix_for(name);
                 return Err(InvalidKey::UnknownName { template: template(), name: name.clone(), fix });
             }
             let Some(binding) = bindings.get(name) else { continue };

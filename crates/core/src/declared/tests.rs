@@ -5,8 +5,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use super::comparison::fingerprint;
 use super::*;
-use crate::guard::Progress;
+use crate::guard::{Progress, Step};
 use crate::ports::{Advance, CommitError, Mark, StoreError};
 use crate::value::ValueType;
 
@@ -310,4 +311,69 @@ fn comparisons_that_say_nothing_or_say_it_twice_are_refused() {
     );
     assert!(matches!(columns(&["a", "a"]).check(&bindings), Err(InvalidComparison::Repeated { .. })));
     assert_eq!(columns(&[]).check(&bindings), Ok(()));
+}
+
+/// A field that is added to the comparison later must not turn history into conflicts.
+#[test]
+fn earlier_versions_compare_what_they_compared_with_this_message_s_values() {
+    let earlier = |version, comparison| EarlierDeclared { version, comparison };
+    let consumer = points_award(columns(&["user_id", "amount"]))
+        .with_history(3, vec![earlier(1, columns(&["user_id"])), earlier(2, fingerprint_of_both())])
+        .unwrap();
+
+    let (operation, _) = consumer.operation(&message("e-1", PAID)).unwrap();
+
+    assert_eq!(operation.comparison_version, 3);
+    let texts: Vec<_> =
+        operation.earlier.iter().map(|earlier| (earlier.version, earlier.comparison.text())).collect();
+    assert_eq!(texts[0], (1, "user_id=7".to_owned()));
+    assert!(texts[1].0 == 2 && texts[1].1.starts_with("fingerprint="), "{texts:?}");
+    assert_eq!(
+        consumer.compared_columns(),
+        [("user_id", ValueType::Integer), ("amount", ValueType::Decimal)]
+    );
+    assert!(consumer.uses_fingerprint());
+}
+
+#[test]
+fn versions_that_cannot_be_told_apart_are_refused() {
+    let earlier = |version, comparison| EarlierDeclared { version, comparison };
+    let history = |current, entries: Vec<EarlierDeclared>| {
+        points_award(columns(&[])).with_history(current, entries).map(drop)
+    };
+
+    assert_eq!(history(2, vec![earlier(1, columns(&[]))]), Ok(()));
+    assert_eq!(history(2, vec![earlier(0, columns(&[]))]), Err((0, InvalidHistory::Zero)));
+    assert_eq!(
+        history(2, vec![earlier(1, columns(&[])), earlier(2, columns(&[]))]),
+        Err((1, InvalidHistory::NotEarlier { version: 2, current: 2 }))
+    );
+    assert_eq!(
+        history(3, vec![earlier(1, columns(&[])), earlier(1, columns(&["amount"]))]),
+        Err((1, InvalidHistory::Repeated(1)))
+    );
+    assert!(matches!(
+        history(2, vec![earlier(1, columns(&["currency"]))]),
+        Err((0, InvalidHistory::Comparison(InvalidComparison::UnknownName { .. })))
+    ));
+}
+
+#[test]
+fn a_guarded_operation_carries_its_guard_and_a_message_without_a_version_is_refused() {
+    let guard = DeclaredGuard {
+        aggregate: KeyTemplate::parse("order:{order_id}").unwrap(),
+        rule: DeclaredRule::ApplyIfNewer(VersionSource::Header),
+    };
+    let consumer = points_award(columns(&[])).with_guard(guard).unwrap();
+    let mut versioned = message("e-1", PAID);
+    versioned.headers = vec![(AGGREGATE_VERSION_HEADER.into(), "3".into())];
+
+    let (operation, _) = consumer.operation(&versioned).unwrap();
+
+    let guard = operation.guard.unwrap();
+    assert_eq!((guard.aggregate.as_str(), guard.step), ("order:42", Step::ApplyIfNewer { version: 3 }));
+    assert_eq!(
+        consumer.operation(&message("e-1", PAID)).unwrap_err(),
+        Refusal::Guard(GuardRefusal::NoVersion)
+    );
 }
