@@ -11,8 +11,10 @@
 //! get it in time is contended and owns nothing.
 
 mod append;
+mod audit;
 mod claim;
 mod connection;
+mod dead;
 mod failure;
 mod findings;
 mod inbox;

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use sqlx::{Row, SqliteConnection, query, raw_sql};
 
 use crate::introspection::{Column, ColumnKind, TableShape};
-use crate::mapping::{Identifier, MarkerMapping, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{Identifier, MARKER_OPTIONAL, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
 use crate::sqlite::connection::{Database, UnitError};
 use crate::sqlite::introspection;
 use crate::sqlite::outbox::count;
@@ -16,6 +16,16 @@ use crate::sqlite::statement::{CLAIM_SELECT, OUTBOX_FUTURE, SESSION_FACTS, SESSI
 const MIGRATE: &str = "run `consign migrate`";
 /// `PRAGMA synchronous` of a session that makes each COMMIT durable.
 const FULL: i64 = 2;
+/// The tables an inbox needs beside its markers, and what is missing without each.
+const OWN_TABLES: [(&str, &str); 5] = [
+    ("consign_conflict", "conflicts cannot be recorded"),
+    ("consign_dead_delivery", "dead deliveries cannot be recorded"),
+    ("consign_progress", "guards cannot work"),
+    ("consign_parked_delivery", "deliveries wait in hand, in front of their queue"),
+    ("consign_audit", "nobody can resolve a conflict or requeue a delivery"),
+];
+/// Those that an earlier version made without ids.
+const RECORDS: [&str; 2] = ["consign_conflict", "consign_dead_delivery"];
 /// The process's clock may differ from the database's by this much before it is worth a word.
 const SKEW_MICROS_MAX: i64 = 2_000_000;
 
@@ -263,22 +273,49 @@ async fn inbox_findings(
         )),
         Some(shape) => {
             findings.extend(marker_columns(table, &shape));
+            let optional = shape.missing(&MARKER_OPTIONAL);
+            if !optional.is_empty() {
+                findings.push(Finding::warning(
+                    "marker-column-optional",
+                    table.as_str(),
+                    format!("lacks {}, so what they bring is not available", optional.join(", ")),
+                    MIGRATE,
+                ));
+            }
             let key = ["consumer_name", "business_key"].map(|column| names[column].as_str());
             findings.push(unique_key(connection, table, "marker-key", &key).await?);
         }
     }
-    for own in ["consign_conflict", "consign_dead_delivery"] {
-        let own = Identifier::table(own).expect("a constant name");
-        if introspection::kind(connection, &own).await?.is_none() {
-            findings.push(Finding::error(
-                "inbox-table-missing",
-                own.as_str(),
-                "there is no such table, so conflicts and dead deliveries cannot be recorded",
-                MIGRATE,
-            ));
-        }
+    for (own, use_of_it) in OWN_TABLES {
+        findings.extend(own_table(connection, own, use_of_it).await?);
     }
     Ok(findings)
+}
+
+/// A table of consign's own: whether it is there, and as this version makes it.
+async fn own_table(
+    connection: &mut SqliteConnection,
+    table: &'static str,
+    use_of_it: &str,
+) -> Result<Option<Finding>, UnitError> {
+    let name = Identifier::table(table).expect("a constant name");
+    let Some(shape) = introspection::shape(connection, table, &Names::from([(table, name)])).await? else {
+        return Ok(Some(Finding::error(
+            "inbox-table-missing",
+            table,
+            format!("there is no such table, so {use_of_it}"),
+            MIGRATE,
+        )));
+    };
+    let outdated = RECORDS.contains(&table) && !shape.others.contains_key("id");
+    Ok(outdated.then(|| {
+        Finding::error(
+            "inbox-table-outdated",
+            table,
+            format!("an earlier version of consign made it, so {use_of_it}"),
+            MIGRATE,
+        )
+    }))
 }
 
 fn marker_columns(table: &Identifier, shape: &TableShape) -> Vec<Finding> {

@@ -14,9 +14,12 @@ use crate::sqlite::inbox::marker::Prepared;
 use crate::sqlite::prepared::Kept;
 use crate::status::InboxStatus;
 
+mod conflict;
+mod dead;
 mod marker;
 mod parking;
 mod progress;
+mod purge;
 mod record;
 mod transaction;
 mod value;

@@ -17,6 +17,9 @@ pub(crate) const BEGIN_UNIT: &str = "BEGIN IMMEDIATE; SAVEPOINT consign_unit";
 /// Ends that savepoint, which fails when it is gone.
 pub(crate) const END_UNIT: &str = "RELEASE consign_unit";
 
+/// Tells in the middle of a transaction whether the savepoint still stands.
+pub(crate) const RENEW_UNIT: &str = "RELEASE consign_unit; SAVEPOINT consign_unit";
+
 /// Around identifiers.
 pub(crate) const QUOTE: char = '"';
 
@@ -49,19 +52,30 @@ files! {
     ATTEMPT_INSERT = "attempt_insert";
     ATTEMPT_COUNT = "attempt_count";
     APPEND = "append";
+    DEAD_EVENT_SELECT = "dead_event_select";
+    DEAD_EVENT_REQUEUE = "dead_event_requeue";
+    EVENT_DISCARD = "event_discard";
     OUTBOX_STATUS = "outbox_status";
     OUTBOX_PENDING = "outbox_pending";
     OUTBOX_FUTURE = "outbox_future";
     MARKER_INSERT = "marker_insert";
     MARKER_SELECT = "marker_select";
     MARKER_COUNT = "marker_count";
+    MARKER_DELETE = "marker_delete";
+    MARKER_PAGE = "marker_page";
+    MARKER_PURGE = "marker_purge";
+    PURGE_LIMIT = "purge_limit";
     PROGRESS_SELECT = "progress_select";
     PROGRESS_INSERT = "progress_insert";
     PROGRESS_UPDATE = "progress_update";
     EVENT_PAYLOAD = "event_payload";
     CONFLICT_RECORD = "conflict_record";
+    CONFLICT_SELECT = "conflict_select";
+    CONFLICT_RESOLVE = "conflict_resolve";
     CONFLICT_COUNT = "conflict_count";
     DEAD_DELIVERY_RECORD = "dead_delivery_record";
+    DEAD_DELIVERY_SELECT = "dead_delivery_select";
+    DEAD_DELIVERY_RESOLVE = "dead_delivery_resolve";
     DEAD_DELIVERY_COUNT = "dead_delivery_count";
     PARK = "park";
     PARKED_SELECT = "parked_select";
@@ -106,6 +120,23 @@ impl Text {
         Self(Rendering::new(QUOTE).render(file).into())
     }
 
+    /// Renders `file` of a table of consign's own with the optional lines of these words.
+    pub(crate) fn own_where<'w>(file: &str, words: impl IntoIterator<Item = (&'w str, bool)>) -> Self {
+        Self::with_words(file, &Names::new(), &TableShape::default(), words)
+    }
+
+    /// Renders `file` for the names and columns at hand with the optional lines of these words.
+    pub(crate) fn with_words<'w>(
+        file: &str,
+        names: &Names,
+        shape: &TableShape,
+        words: impl IntoIterator<Item = (&'w str, bool)>,
+    ) -> Self {
+        let mut present = shape.present();
+        present.extend(words.into_iter().filter(|(_, taken)| *taken).map(|(word, _)| word.to_owned()));
+        Self(Rendering::new(QUOTE).names(names).present(&present).render(file).into())
+    }
+
     /// Renders `file` of a table of consign's own for a list of `length`.
     pub(crate) fn own_list(file: &str, length: usize) -> Self {
         Self(Rendering::new(QUOTE).placeholders(bucket(length)).render(file).into())
@@ -144,6 +175,12 @@ impl ListText {
     pub(crate) fn sized(&self, length: usize) -> &Text {
         &self.0[bucket(length).ilog2() as usize]
     }
+}
+
+/// A span in microseconds as a modifier that goes back in time, rounded down, so that nothing is old early.
+pub(crate) fn before(micros: i64) -> String {
+    let millis = micros.max(0).unsigned_abs().div_ceil(1000);
+    format!("-{}.{:03} seconds", millis / 1000, millis % 1000)
 }
 
 /// A delay in microseconds as a modifier of SQLite's dates, which count milliseconds: rounded up, so that nothing

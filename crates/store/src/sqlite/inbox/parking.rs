@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use consign_core::delivery::Message;
+use consign_core::event::Headers;
 use consign_core::ports::{ParkDelivery, ParkedDelivery, Parking, StoreError};
 use futures_util::FutureExt;
 use sqlx::sqlite::SqliteRow;
@@ -142,8 +143,7 @@ fn delivery(row: &SqliteRow, token: &str) -> Result<ParkedDelivery, sqlx::Error>
     let reason: String = row.try_get("reason")?;
     let attempts: i64 = row.try_get("attempts")?;
     let payload: Vec<u8> = row.try_get("payload")?;
-    let text: Option<String> = row.try_get("headers")?;
-    let headers = headers::read(text.as_deref().unwrap_or("null").as_bytes());
+    let (headers, problem) = headers_of(row)?;
     Ok(ParkedDelivery {
         id: row.try_get("id")?,
         lease_token: token.to_owned(),
@@ -152,12 +152,32 @@ fn delivery(row: &SqliteRow, token: &str) -> Result<ParkedDelivery, sqlx::Error>
         message: Message {
             id: row.try_get("message_id")?,
             message_type: row.try_get("message_type")?,
-            undecodable: headers.as_ref().err().map(|problem| format!("headers: {problem}")),
-            headers: headers.unwrap_or_default(),
+            headers,
+            undecodable: problem.map(|problem| format!("headers: {problem}")),
             body: payload.into(),
             redelivered: attempts > 0,
             delivery_count: u32::try_from(attempts.saturating_add(1)).unwrap_or(u32::MAX),
             source: row.try_get("source")?,
         },
     })
+}
+
+/// A record's headers; with what is wrong with them when somebody changed them into something else.
+pub(super) fn headers_of(row: &SqliteRow) -> Result<(Headers, Option<String>), sqlx::Error> {
+    let text: Option<String> = row.try_get("headers")?;
+    Ok(match headers::read(text.as_deref().unwrap_or("null").as_bytes()) {
+        Ok(headers) => (headers, None),
+        Err(problem) => (Headers::new(), Some(problem)),
+    })
+}
+
+/// Refuses to deliver a message again that is no longer whole.
+pub(super) fn whole(what: &str, id: i64, payload: &[u8], payload_bytes: u64) -> Result<(), StoreError> {
+    if payload.len() as u64 == payload_bytes {
+        return Ok(());
+    }
+    Err(StoreError::Data(format!(
+        "{what} {id} holds {} of the message's {payload_bytes} bytes: send the message again from where it came",
+        payload.len()
+    )))
 }

@@ -4,7 +4,7 @@ use consign_core::guard::Progress;
 use consign_core::ports::{Advance, StoreError};
 use sqlx::{Row, SqliteConnection, query};
 
-use crate::record::draft::{whole_aggregate, whole_state};
+use crate::record::draft::{whole_aggregate, whole_consumer, whole_state};
 use crate::sqlite::connection::UnitError;
 use crate::sqlite::failure::{self, migrated};
 use crate::sqlite::statement::{PROGRESS_INSERT, PROGRESS_SELECT, PROGRESS_UPDATE, Text};
@@ -16,10 +16,11 @@ pub(super) async fn select(
     aggregates: &[&str],
 ) -> Result<Vec<Option<Progress>>, UnitError> {
     let text = Text::own(PROGRESS_SELECT);
+    let consumer = whole_consumer(consumer)?;
     let mut found = Vec::with_capacity(aggregates.len());
     for aggregate in aggregates {
         let aggregate = whole_aggregate(aggregate)?;
-        let select = query(text.sql()).bind(consumer).bind(aggregate);
+        let select = query(text.sql()).bind(&consumer).bind(aggregate);
         let row = select.fetch_optional(&mut *connection).await.map_err(migrated)?;
         found.push(match row {
             Some(row) => Some(Progress { version: row.try_get(0)?, state: row.try_get(1)? }),
@@ -35,6 +36,7 @@ pub(super) async fn save(
     consumer: &str,
     advances: &[Advance<'_>],
 ) -> Result<(), UnitError> {
+    let consumer = whole_consumer(consumer)?;
     let (insert, update) = (Text::own(PROGRESS_INSERT), Text::own(PROGRESS_UPDATE));
     for advance in advances {
         let aggregate = whole_aggregate(advance.aggregate)?;
@@ -43,7 +45,7 @@ pub(super) async fn save(
         let write = query(text.sql())
             .bind(advance.progress.version)
             .bind(state)
-            .bind(consumer)
+            .bind(&consumer)
             .bind(&aggregate)
             .execute(&mut *connection)
             .await;

@@ -14,7 +14,7 @@ use crate::sqlite::failure;
 use crate::sqlite::inbox::marker::Prepared;
 use crate::sqlite::inbox::progress;
 use crate::sqlite::inbox::value::{StatementError, run};
-use crate::sqlite::statement::END_UNIT;
+use crate::sqlite::statement::{END_UNIT, RENEW_UNIT};
 
 type Live = sqlx::Transaction<'static, Sqlite>;
 
@@ -41,7 +41,10 @@ impl Transaction {
     }
 
     /// The transaction itself, for handlers that bring their own statements and for appending events to an outbox in
-    /// the same file. Don't end it: the commit notices, and the operation is not acknowledged.
+    /// the same file.
+    ///
+    /// It stays the inbox's to end. A handler that commits it or rolls it back is found out: the commit is refused
+    /// then. What the handler committed itself stays committed.
     ///
     /// # Errors
     /// A step of it was dropped or failed: it can only be rolled back.
@@ -120,13 +123,20 @@ impl InboxTransaction for Transaction {
         let prepared = Arc::clone(&self.prepared);
         let mut live = self.take()?;
         let ran = run(&mut live, prepared.described(), sql, values).await;
-        let ran = ran.map_err(|error| match error {
-            StatementError::Sql(error) => UnitError::Sql(error),
-            StatementError::Placeholders { wanted, given } => UnitError::Store(StoreError::Schema(format!(
+        let ran = match ran {
+            Ok(rows) => Ok(rows),
+            Err(StatementError::Placeholders { wanted, given }) => Err(StoreError::Schema(format!(
                 "the statement has {wanted} placeholders and {given} values: give one value for each"
             ))),
-        });
-        self.conclude(live, ran)
+            Err(StatementError::Sql(error)) => Err(failure::store_error(&error)),
+        };
+        if let Err(StoreError::Data(_)) = ran
+            && let Err(error) = raw_sql(RENEW_UNIT).execute(&mut *live).await
+        {
+            // An OR ROLLBACK clause, or a trigger: what comes next would commit by itself.
+            self.failed = Some(ended_early(&error));
+        }
+        self.conclude(live, ran.map_err(UnitError::Store))
     }
 
     async fn commit(mut self) -> Result<(), CommitError> {
@@ -141,7 +151,7 @@ impl InboxTransaction for Transaction {
         let unit = async move {
             if let Err(error) = raw_sql(END_UNIT).execute(&mut *live).await {
                 let _ = live.rollback().await;
-                return Err(ended_early(&error));
+                return Err(CommitError::RolledBack(ended_early(&error)));
             }
             live.commit().await.map_err(|error| failure::commit_error(&error))
         };
@@ -164,12 +174,14 @@ fn abandoned() -> StoreError {
     StoreError::Unavailable("a step of the transaction was dropped: it was rolled back".into())
 }
 
-/// The savepoint is gone: a statement of the handler ended the transaction. What came before it may be committed.
-fn ended_early(error: &sqlx::Error) -> CommitError {
+/// The savepoint is gone: a statement of the handler ended the transaction.
+fn ended_early(error: &sqlx::Error) -> StoreError {
     match failure::store_error(error) {
-        StoreError::Schema(text) => CommitError::Unknown(StoreError::CommitUnknown(format!(
-            "a statement of the handler ended the transaction ({text}): take COMMIT and ROLLBACK out of it"
-        ))),
-        other => CommitError::RolledBack(other),
+        StoreError::Schema(_) => StoreError::Data(
+            "the handler ended the transaction itself, with COMMIT, ROLLBACK or an OR ROLLBACK clause: leave the \
+             transaction's end to the inbox, and return the database's errors"
+                .into(),
+        ),
+        other => other,
     }
 }

@@ -1,0 +1,182 @@
+//! Conflicts, and what people decide about them.
+
+use consign_core::delivery::Message;
+use consign_core::ports::{ParkDelivery, ParkReason, StoreError};
+use futures_util::FutureExt;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection, query};
+
+use crate::introspection::TableShape;
+use crate::mapping::MarkerMapping;
+use crate::record::draft::{AuditDraft, ParkedDraft};
+use crate::record::{Audit, ConflictFilter, ConflictRecord, LIST_PAYLOAD_BYTES};
+use crate::sqlite::audit;
+use crate::sqlite::connection::UnitError;
+use crate::sqlite::failure::migrated;
+use crate::sqlite::inbox::{Inbox, parking};
+use crate::sqlite::outbox::count;
+use crate::sqlite::statement::{CONFLICT_RESOLVE, CONFLICT_SELECT, MARKER_DELETE, Text};
+
+impl Inbox {
+    /// The recorded conflicts that `filter` lets through, the newest first, their payloads cut to
+    /// [`LIST_PAYLOAD_BYTES`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no table of conflicts.
+    pub async fn conflicts(&self, filter: &ConflictFilter) -> Result<Vec<ConflictRecord>, StoreError> {
+        let filter = filter.clone();
+        self.database()
+            .read(move |connection| async move { list(connection, &filter).await }.boxed())
+            .await
+    }
+
+    /// One conflict, with all that is kept of both payloads.
+    ///
+    /// # Errors
+    /// As [`Inbox::conflicts`].
+    pub async fn conflict(&self, id: i64) -> Result<Option<ConflictRecord>, StoreError> {
+        self.database().read(move |connection| async move { find(connection, id).await }.boxed()).await
+    }
+
+    /// Decides that what was applied stays. `false` when there is no such conflict, or it was decided before.
+    ///
+    /// # Errors
+    /// The file cannot be written: nothing is changed.
+    pub async fn keep_conflict(&self, id: i64, audit: &Audit) -> Result<bool, StoreError> {
+        let audit = audit.clone();
+        let unit = self.database().transact(move |connection| {
+            async move {
+                let Some(conflict) = find(connection, id).await? else { return Ok(false) };
+                resolve(connection, &conflict, "kept", &audit, "conflict_keep").await
+            }
+            .boxed()
+        });
+        unit.await
+    }
+
+    /// Decides that what was refused is to be applied instead: takes the marker away and parks the message for its
+    /// consumer, due now. What the applied operation changed stays as it is; undoing it is up to the business.
+    /// `false` when there is no such conflict, or it was decided before.
+    ///
+    /// # Errors
+    /// [`StoreError::Data`]: the message was cut when it was recorded. Otherwise the file cannot be written. In either
+    /// case nothing is changed.
+    pub async fn reprocess_conflict(&self, id: i64, audit: &Audit) -> Result<bool, StoreError> {
+        let (audit, mapping) = (audit.clone(), self.mapping().clone());
+        let unit = self.database().transact(move |connection| {
+            async move {
+                let Some(conflict) = find(connection, id).await? else { return Ok(false) };
+                if conflict.resolved_at.is_some() {
+                    return Ok(false);
+                }
+                let parked = reprocessed(&conflict)?;
+                delete_marker(connection, &mapping, &conflict).await?;
+                parking::insert(connection, &parked).await?;
+                resolve(connection, &conflict, "reprocessed", &audit, "conflict_reprocess").await
+            }
+            .boxed()
+        });
+        unit.await
+    }
+}
+
+async fn list(
+    connection: &mut SqliteConnection,
+    filter: &ConflictFilter,
+) -> Result<Vec<ConflictRecord>, UnitError> {
+    let words = [
+        ("consumer", filter.consumer.is_some()),
+        ("key", filter.key.is_some()),
+        ("unresolved", filter.unresolved_only),
+    ];
+    let text = Text::own_where(CONFLICT_SELECT, words);
+    let payload_bytes = i64::try_from(LIST_PAYLOAD_BYTES).unwrap_or(i64::MAX);
+    let mut select = query(text.sql()).bind(payload_bytes).bind(payload_bytes);
+    for value in [&filter.consumer, &filter.key].into_iter().flatten() {
+        select = select.bind(value);
+    }
+    let rows = select.bind(filter.limit).fetch_all(connection).await.map_err(migrated)?;
+    Ok(rows.iter().map(record).collect::<Result<_, _>>()?)
+}
+
+async fn find(connection: &mut SqliteConnection, id: i64) -> Result<Option<ConflictRecord>, UnitError> {
+    let text = Text::own_where(CONFLICT_SELECT, [("id", true)]);
+    let select = query(text.sql()).bind(i64::MAX).bind(i64::MAX).bind(id).bind(1);
+    let row = select.fetch_optional(connection).await.map_err(migrated)?;
+    Ok(row.as_ref().map(record).transpose()?)
+}
+
+fn record(row: &SqliteRow) -> Result<ConflictRecord, sqlx::Error> {
+    Ok(ConflictRecord {
+        id: row.try_get("id")?,
+        consumer: row.try_get("consumer_name")?,
+        business_key: row.try_get("business_key")?,
+        event_id: row.try_get("event_id")?,
+        existing_event_id: row.try_get("existing_event_id")?,
+        comparison: row.try_get("comparison")?,
+        existing: row.try_get("existing")?,
+        message_id: row.try_get("message_id")?,
+        message_type: row.try_get("message_type")?,
+        source: row.try_get("source")?,
+        headers: parking::headers_of(row)?.0,
+        payload: row.try_get::<Vec<u8>, _>("payload")?.into(),
+        payload_bytes: count(row.try_get("payload_bytes")?),
+        existing_payload: row.try_get::<Option<Vec<u8>>, _>("existing_payload")?.map(Into::into),
+        existing_payload_bytes: row.try_get::<Option<i64>, _>("existing_payload_bytes")?.map(count),
+        count: count(row.try_get("count")?),
+        first_seen_at: row.try_get("first_seen_at")?,
+        last_seen_at: row.try_get("last_seen_at")?,
+        resolved_at: row.try_get("resolved_at")?,
+        resolution: row.try_get("resolution")?,
+    })
+}
+
+/// The refused message, to be delivered again.
+fn reprocessed(conflict: &ConflictRecord) -> Result<ParkedDraft, StoreError> {
+    parking::whole("conflict", conflict.id, &conflict.payload, conflict.payload_bytes)?;
+    let message = Message {
+        id: conflict.message_id.clone(),
+        message_type: conflict.message_type.clone(),
+        headers: conflict.headers.clone(),
+        body: conflict.payload.clone(),
+        source: conflict.source.clone(),
+        ..Message::default()
+    };
+    ParkedDraft::new(&ParkDelivery {
+        consumer: &conflict.consumer,
+        business_key: Some(&conflict.business_key),
+        message: &message,
+        reason: ParkReason::Requeued,
+        detail: &format!("conflict {} is reprocessed", conflict.id),
+        attempts: 0,
+        step: None,
+        delay: std::time::Duration::ZERO,
+    })
+}
+
+async fn delete_marker(
+    connection: &mut SqliteConnection,
+    mapping: &MarkerMapping,
+    conflict: &ConflictRecord,
+) -> Result<(), UnitError> {
+    let text = Text::new(MARKER_DELETE, mapping.names(), &TableShape::default());
+    let delete = query(text.sql()).bind(&conflict.consumer).bind(&conflict.business_key);
+    delete.execute(connection).await?;
+    Ok(())
+}
+
+async fn resolve(
+    connection: &mut SqliteConnection,
+    conflict: &ConflictRecord,
+    resolution: &'static str,
+    audit: &Audit,
+    action: &'static str,
+) -> Result<bool, UnitError> {
+    let update = query(Text::own(CONFLICT_RESOLVE).sql()).bind(resolution).bind(conflict.id);
+    if update.execute(&mut *connection).await.map_err(migrated)?.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let subject = format!("conflict {}: {} {}", conflict.id, conflict.consumer, conflict.business_key);
+    audit::insert(connection, &AuditDraft::new(audit, action, &subject)).await?;
+    Ok(true)
+}
