@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consign_core::declared::{
-    Binding, BindingSource, Bindings, ComparedBinding, DeclaredComparison, DeclaredConsumer, InvalidConsumer,
-    KeyTemplate, Statement,
-};
+use consign_core::declared::DeclaredConsumer;
 use consign_core::route::{DestinationName, Route};
-use consign_core::value::ValueType;
 
-use super::checker::{Checker, Named};
+use super::checker::Checker;
 use super::destination::{DestinationConfig, QueueKind};
-use super::raw::{RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawStatement};
-use super::store::{INBOX_COLUMNS, InboxConfig};
+use super::raw::{RawConsumer, RawDeadLetter};
+use super::store::InboxConfig;
+
+mod declared;
+mod guard;
 
 /// One consumer.
 #[derive(Clone, Debug)]
@@ -35,6 +34,8 @@ pub struct ConsumerConfig {
     pub batch_linger: Duration,
     /// What becomes of a delivery whose key was applied with another content.
     pub on_conflict: OnConflict,
+    /// How long a delivery waits for the step before it, when a sequential guard misses that; then it is put aside.
+    pub gap_wait: Option<Duration>,
     /// How often a delivery that fails is tried before it is put aside.
     pub attempts_max: u32,
     /// How long it waits between tries.
@@ -114,7 +115,10 @@ fn consumer(
     let attempts_max = checker.within(&format!("{key}.attempts_max"), raw.attempts_max, 1..=1000);
     let retry_delay =
         checker.seconds(&format!("{key}.retry_delay_seconds"), raw.retry_delay_seconds, 0..=3600);
-    let declared = declared(checker, key, name, raw, around.inbox);
+    let guard = raw.guard.take().and_then(|raw| guard::guard(checker, &format!("{key}.guard"), raw));
+    let gap_wait = guard.as_ref().and_then(|(_, wait)| *wait);
+    let guard = guard.map(|(guard, _)| guard);
+    let declared = declared::declared(checker, key, name, raw, guard, around.inbox);
     let (source, queue) = source?;
     Some(ConsumerConfig {
         consumer: Arc::new(declared?),
@@ -125,6 +129,7 @@ fn consumer(
         batch,
         batch_linger,
         on_conflict: on_conflict?,
+        gap_wait,
         attempts_max,
         retry_delay,
         dead_letter,
@@ -191,181 +196,4 @@ fn dead_letter(
     let destination = destination?;
     checker.known(&destination_key, &destination, around.names, &format!("add [destination.{destination}]"));
     Some(Route { destination: DestinationName::new(destination), key: route? })
-}
-
-fn declared(
-    checker: &mut Checker<'_>,
-    key: &str,
-    name: Option<String>,
-    raw: RawConsumer,
-    inbox: &InboxConfig,
-) -> Option<DeclaredConsumer> {
-    let bindings = bindings(checker, &format!("{key}.bind"), raw.bind);
-    let comparison = comparison(checker, key, raw.compare, raw.fingerprint, inbox);
-    let template_key = format!("{key}.key");
-    let template = checker.required(&template_key, raw.key, "key = \"order:{order_id}:paid\"");
-    let template = template.and_then(|text| match KeyTemplate::parse(&text) {
-        Ok(template) => Some(template),
-        Err(problem) => {
-            checker.refuse(&template_key, problem);
-            None
-        }
-    });
-    let bindings = bindings?;
-    let statements = statements(checker, key, raw.statement, raw.statements.as_deref(), &bindings);
-    let comparison_key = match comparison {
-        Some(DeclaredComparison::Fingerprint(_)) => format!("{key}.fingerprint"),
-        Some(DeclaredComparison::Columns(_)) | None => format!("{key}.compare"),
-    };
-    match DeclaredConsumer::new(name?, template?, bindings, comparison?, statements) {
-        Ok(consumer) => Some(consumer),
-        Err(problems) => {
-            for problem in problems {
-                match problem {
-                    InvalidConsumer::Key(problem) => checker.refuse(&template_key, problem),
-                    InvalidConsumer::Comparison(problem) => checker.refuse(&comparison_key, problem),
-                }
-            }
-            None
-        }
-    }
-}
-
-/// The bindings; `None` when one was refused, so that the names it would have given cause no further reports.
-fn bindings(checker: &mut Checker<'_>, key: &str, raw: BTreeMap<String, RawBinding>) -> Option<Bindings> {
-    let types = [
-        ("integer", ValueType::Integer),
-        ("decimal", ValueType::Decimal),
-        ("string", ValueType::String),
-        ("boolean", ValueType::Boolean),
-        ("json", ValueType::Json),
-    ];
-    let count = raw.len();
-    let mut bindings = BTreeMap::new();
-    for (name, raw) in raw {
-        let key = format!("{key}.{name}");
-        let type_key = format!("{key}.type");
-        let word = checker.required(
-            &type_key,
-            raw.kind,
-            "type = \"integer\", \"decimal\", \"string\", \"boolean\" or \"json\"",
-        );
-        let value_type = word.and_then(|word| checker.choice(&type_key, &word, &types));
-        let source = match (raw.pointer, raw.header) {
-            (Some(pointer), None) => Some(BindingSource::Pointer(pointer)),
-            (None, Some(header)) => Some(BindingSource::Header(header)),
-            (Some(_), Some(_)) => {
-                checker.refuse(&key, "has a pointer and a header: keep one of them");
-                None
-            }
-            (None, None) => {
-                checker.refuse(&key, "has no source: add pointer = \"/field\", or header = \"name\"");
-                None
-            }
-        };
-        let (Some(value_type), Some(source)) = (value_type, source) else { continue };
-        let binding = Binding { source, value_type, required: raw.required };
-        match binding.check(&name) {
-            Ok(()) => {
-                bindings.insert(name, binding);
-            }
-            Err(problem) => checker.refuse(&key, problem),
-        }
-    }
-    if bindings.len() < count { None } else { Bindings::new(bindings).ok() }
-}
-
-fn comparison(
-    checker: &mut Checker<'_>,
-    key: &str,
-    compare: Option<RawCompare>,
-    fingerprint: Option<Vec<String>>,
-    inbox: &InboxConfig,
-) -> Option<DeclaredComparison> {
-    let compare_key = format!("{key}.compare");
-    match (compare, fingerprint) {
-        (Some(_), Some(_)) => {
-            checker.refuse(&format!("{key}.fingerprint"), "stands beside compare: keep one of them");
-            None
-        }
-        (None, None) => {
-            checker.refuse(
-                &compare_key,
-                "is missing: list the fields that must be equal for a repeat, compare = [] when the key says it all, \
-                 or use fingerprint",
-            );
-            None
-        }
-        (None, Some(names)) => Some(DeclaredComparison::Fingerprint(names)),
-        (Some(compare), None) => {
-            let columns = match compare {
-                RawCompare::Names(names) => names
-                    .into_iter()
-                    .map(|name| ComparedBinding { column: name.clone(), binding: name })
-                    .collect(),
-                RawCompare::Columns(columns) => columns
-                    .into_iter()
-                    .map(|(column, binding)| ComparedBinding { column, binding })
-                    .collect::<Vec<_>>(),
-            };
-            for compared in &columns {
-                check_column(checker, &compare_key, &compared.column, inbox);
-            }
-            Some(DeclaredComparison::Columns(columns))
-        }
-    }
-}
-
-fn check_column(checker: &mut Checker<'_>, key: &str, column: &str, inbox: &InboxConfig) {
-    checker.identifier(key, column, Named::Column);
-    let taken = INBOX_COLUMNS.iter().any(|own| inbox.actual(own).eq_ignore_ascii_case(column));
-    if taken {
-        let text = format!(
-            "{column:?} is a column of {} that consign writes itself: compare another one",
-            inbox.table
-        );
-        checker.refuse(key, text);
-    }
-}
-
-fn statements(
-    checker: &mut Checker<'_>,
-    key: &str,
-    raw: Vec<RawStatement>,
-    word: Option<&str>,
-    bindings: &Bindings,
-) -> Vec<Statement> {
-    let word_key = format!("{key}.statements");
-    match word {
-        None if raw.is_empty() => checker.refuse(
-            &word_key,
-            "the consumer would do nothing: add [[consumer.statement]], or write statements = \"none\" when the marker \
-             alone is the effect",
-        ),
-        Some("none") if !raw.is_empty() => {
-            checker.refuse(&word_key, "says \"none\" although there are statements: remove one of them");
-        }
-        Some(word) if word != "none" => {
-            checker.refuse(&word_key, format!("{word:?} is not known: use \"none\", or [[consumer.statement]]"));
-        }
-        Some(_) | None => {}
-    }
-    let mut statements = Vec::new();
-    for (index, raw) in raw.into_iter().enumerate() {
-        let key = format!("{key}.statement[{index}]");
-        let rows = match raw.expect_rows.0.parse() {
-            Ok(rows) => rows,
-            Err(problem) => {
-                checker.refuse(&format!("{key}.expect_rows"), problem);
-                continue;
-            }
-        };
-        let sql_key = format!("{key}.sql");
-        let Some(sql) = checker.required(&sql_key, raw.sql, "sql = \"UPDATE …\"") else { continue };
-        match Statement::parse(&sql, bindings.known_names(), rows) {
-            Ok(statement) => statements.push(statement),
-            Err(problem) => checker.refuse(&sql_key, problem),
-        }
-    }
-    statements
 }

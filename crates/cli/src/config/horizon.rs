@@ -34,7 +34,7 @@ impl Horizon {
         let attempt = retry.cap.max(relay.sweep_delay).saturating_add(relay.lease);
         let consuming = consumers.iter().map(|consumer| {
             let pause = consumer.retry_delay.max(CONSUMER_PAUSE_MAX);
-            pause.saturating_mul(consumer.attempts_max)
+            pause.saturating_mul(consumer.attempts_max).saturating_add(consumer.gap_wait.unwrap_or_default())
         });
         Self {
             publishing: attempt

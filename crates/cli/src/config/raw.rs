@@ -4,16 +4,17 @@
 //! have a fixed set of words stay text, for the same reason.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use consign_core::relay::RelaySettings;
 use consign_core::retry::RetryPolicy;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde::{Deserialize, Serialize};
 
-/// The default of a consumer's `batch`, which a smaller `prefetch` lowers.
-const BATCH: u64 = 100;
+mod consumer;
+
+pub use consumer::{
+    RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawRows, RawStatement,
+};
 
 /// The whole file.
 #[derive(Default, Serialize, Deserialize)]
@@ -170,68 +171,6 @@ pub struct RawRoute {
     pub key: String,
 }
 
-/// `[[consumer]]`
-#[derive(Serialize, Deserialize)]
-#[serde(default)]
-pub struct RawConsumer {
-    pub name: Option<String>,
-    pub source: Option<String>,
-    pub queue: Option<String>,
-    pub prefetch: u64,
-    pub workers: u64,
-    pub batch: u64,
-    pub batch_linger_milliseconds: u64,
-    pub key: Option<String>,
-    pub compare: Option<RawCompare>,
-    pub fingerprint: Option<Vec<String>>,
-    pub attempts_max: u64,
-    pub retry_delay_seconds: u64,
-    pub on_conflict: String,
-    pub dead_letter: Option<RawDeadLetter>,
-    pub bind: BTreeMap<String, RawBinding>,
-    pub statement: Vec<RawStatement>,
-    pub statements: Option<String>,
-}
-
-/// `dead_letter = { … }` of a consumer.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RawDeadLetter {
-    pub destination: Option<String>,
-    pub key: Option<String>,
-}
-
-/// `bind.NAME = { … }` of a consumer.
-#[derive(Serialize, Deserialize)]
-#[serde(default)]
-pub struct RawBinding {
-    pub pointer: Option<String>,
-    pub header: Option<String>,
-    #[serde(rename = "type")]
-    pub kind: Option<String>,
-    pub required: bool,
-}
-
-/// `[[consumer.statement]]`
-#[derive(Serialize, Deserialize)]
-#[serde(default)]
-pub struct RawStatement {
-    pub sql: Option<String>,
-    pub expect_rows: RawRows,
-}
-
-/// `compare`: binding names, or marker columns and the bindings they hold.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub enum RawCompare {
-    Names(Vec<String>),
-    Columns(BTreeMap<String, String>),
-}
-
-/// `expect_rows`: a number, `">=n"` or `"any"`.
-#[derive(Serialize)]
-pub struct RawRows(pub String);
-
 impl Default for RawStore {
     fn default() -> Self {
         Self { url: None, password_file: None, time_zone: None, tls_ca_file: None, connections: 8 }
@@ -355,98 +294,10 @@ impl Default for RawRoute {
     }
 }
 
-impl Default for RawConsumer {
-    fn default() -> Self {
-        Self {
-            name: None,
-            source: None,
-            queue: None,
-            prefetch: 200,
-            workers: 4,
-            batch: BATCH,
-            batch_linger_milliseconds: 5,
-            key: None,
-            compare: None,
-            fingerprint: None,
-            attempts_max: 5,
-            retry_delay_seconds: 1,
-            on_conflict: "record_and_ack".into(),
-            dead_letter: None,
-            bind: BTreeMap::new(),
-            statement: Vec::new(),
-            statements: None,
-        }
-    }
-}
-
-impl Default for RawBinding {
-    fn default() -> Self {
-        Self { pointer: None, header: None, kind: None, required: true }
-    }
-}
-
-impl Default for RawStatement {
-    fn default() -> Self {
-        Self { sql: None, expect_rows: RawRows("1".into()) }
-    }
-}
-
 fn whole(number: usize) -> u64 {
     u64::try_from(number).expect("a usize has at most 64 bits")
 }
 
 fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).expect("default spans are far below 2^64 milliseconds")
-}
-
-impl<'de> Deserialize<'de> for RawCompare {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Compare;
-
-        impl<'de> Visitor<'de> for Compare {
-            type Value = RawCompare;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a list of binding names, or a table of column = \"binding\"")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<RawCompare, A::Error> {
-                Vec::deserialize(value::SeqAccessDeserializer::new(names)).map(RawCompare::Names)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, columns: A) -> Result<RawCompare, A::Error> {
-                BTreeMap::deserialize(value::MapAccessDeserializer::new(columns)).map(RawCompare::Columns)
-            }
-        }
-
-        deserializer.deserialize_any(Compare)
-    }
-}
-
-impl<'de> Deserialize<'de> for RawRows {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Rows;
-
-        impl Visitor<'_> for Rows {
-            type Value = RawRows;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number, \">=n\" or \"any\"")
-            }
-
-            fn visit_i64<E: Error>(self, rows: i64) -> Result<RawRows, E> {
-                Ok(RawRows(rows.to_string()))
-            }
-
-            fn visit_u64<E: Error>(self, rows: u64) -> Result<RawRows, E> {
-                Ok(RawRows(rows.to_string()))
-            }
-
-            fn visit_str<E: Error>(self, rows: &str) -> Result<RawRows, E> {
-                Ok(RawRows(rows.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Rows)
-    }
 }

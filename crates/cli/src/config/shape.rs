@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::raw::{
-    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawInbox, RawOutbox,
-    RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
+    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard,
+    RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement,
+    RawStore,
 };
 
 /// What may stand under a key.
@@ -27,7 +28,9 @@ impl Shape {
             table::<RawDestination>([("exchange", table::<RawExchange>([])), ("queue", queue())]);
         let consumer = table::<RawConsumer>([
             ("bind", named(table::<RawBinding>([]))),
+            ("compare_history", list(table::<RawHistory>([]))),
             ("dead_letter", table::<RawDeadLetter>([])),
+            ("guard", table::<RawGuard>([])),
             ("statement", list(table::<RawStatement>([]))),
         ]);
         table::<Raw>([

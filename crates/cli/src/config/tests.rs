@@ -9,6 +9,7 @@ use super::*;
 
 mod environment;
 mod forgetting;
+mod guarding;
 mod mistakes;
 mod reference;
 

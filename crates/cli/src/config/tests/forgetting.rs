@@ -26,6 +26,9 @@ fn each_part_of_the_horizon_follows_its_settings() {
     assert_eq!(relay("[relay]\nsweep_delay_seconds = 1000").publishing, Duration::from_secs(20 * 1030));
     assert_eq!(consumer("attempts_max = 1000"), Duration::from_secs(60_000));
     assert_eq!(consumer("retry_delay_seconds = 3600"), Duration::from_secs(5 * 3600));
+    let guard = "[consumer.guard]\nrule = \"sequential\"\naggregate = \"{order_id}\"\ngap_seconds = 3600\n";
+    let gap = read(&format!("{WHOLE}{guard}")).unwrap().horizon.consuming;
+    assert_eq!(gap, Duration::from_secs(5 * 60 + 3600));
     assert_eq!(relay("[inbox]\nreplay_horizon_days = 30").replay, 30 * DAY);
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::raw::{
-    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawInbox, RawOutbox,
-    RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
+    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard, RawHistory,
+    RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
 };
 use super::super::shape::defaults;
 
@@ -32,6 +32,8 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("[[destination.NAME.queue]]", shown(defaults::<RawQueue>())),
         ("[[route]]", shown(defaults::<RawRoute>())),
         ("[[consumer]]", shown(defaults::<RawConsumer>())),
+        ("[[consumer.compare_history]]", required("version", shown(defaults::<RawHistory>()))),
+        ("[consumer.guard]", shown(defaults::<RawGuard>())),
         ("dead_letter", shown(defaults::<RawDeadLetter>())),
         ("bind.NAME", shown(defaults::<RawBinding>())),
         ("[[consumer.statement]]", shown(defaults::<RawStatement>())),
@@ -40,7 +42,7 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 15, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 17, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.
@@ -66,8 +68,16 @@ fn shown(defaults: Vec<(String, Value)>) -> Keys {
     defaults.into_iter().map(|(key, value)| (key.clone(), default_text(&key, &value))).collect()
 }
 
+/// A key that is optional in other sections.
+fn required(key: &str, mut keys: Keys) -> Keys {
+    keys.insert(key.to_owned(), "required".to_owned());
+    keys
+}
+
 fn default_text(key: &str, value: &Value) -> String {
-    const REQUIRED: [&str; 14] = [
+    const REQUIRED: [&str; 16] = [
+        "rule",
+        "aggregate",
         "url",
         "type",
         "path",
