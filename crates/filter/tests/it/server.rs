@@ -1,9 +1,9 @@
 //! Servers: the shared one, and private ones that may be broken.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ pub async fn keys(connection: &mut MultiplexedConnection, prefix: &str) -> Vec<V
 pub struct PrivateServer {
     folder: TempDir,
     programs: PathBuf,
-    port_base: u16,
+    ports: Ports,
 }
 
 impl PrivateServer {
@@ -44,7 +44,7 @@ impl PrivateServer {
         // Where the server's account can reach it, and with the programs unpacked there.
         let services = PathBuf::from(variable("CONSIGN_SERVICES_DIR"));
         let folder = tempfile::Builder::new().prefix("redis-").tempdir_in(&services).unwrap();
-        let server = Self { folder, programs: services.join("prog"), port_base: free_port_base() };
+        let server = Self { folder, programs: services.join("prog"), ports: Ports::take(&services) };
         server.control("up");
         server
     }
@@ -54,7 +54,7 @@ impl PrivateServer {
     }
 
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port_base + Self::OFFSETS[0]).into()
+        (Ipv4Addr::LOCALHOST, self.ports.base + Self::OFFSETS[0]).into()
     }
 
     /// Runs `cargo xtask services ACTION redis` on this server; it must succeed.
@@ -69,7 +69,7 @@ impl PrivateServer {
             .args(["services", action, "redis"])
             .env("CONSIGN_SERVICES_DIR", self.folder.path() as &Path)
             .env("CONSIGN_SERVICES_PROGRAMS", &self.programs)
-            .env("CONSIGN_SERVICES_PORT_BASE", self.port_base.to_string())
+            .env("CONSIGN_SERVICES_PORT_BASE", self.ports.base.to_string())
             .stdin(Stdio::null())
             .output()
             .map_err(|error| error.to_string())?;
@@ -88,21 +88,31 @@ impl Drop for PrivateServer {
     }
 }
 
-/// A base whose ports are free, above the usual set's ports and below those of outgoing connections. Tests that run at
-/// once, in this process or beside it, begin to look in different places.
-fn free_port_base() -> u16 {
-    const FIRST: u16 = 24_000;
+/// Ports that nobody else has, as long as it lives.
+struct Ports {
+    base: u16,
+    _lock: File,
+}
+
+impl Ports {
+    /// Above the usual set's ports and below those of outgoing connections.
+    const FIRST_BASE: u16 = 24_000;
     const STEP: u16 = 100;
     const PLACES: u16 = 80;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % u32::from(PLACES)).unwrap();
-    for _ in 0..PLACES {
-        let place = (start + NEXT.fetch_add(1, Ordering::SeqCst)) % PLACES;
-        let base = FIRST + place * STEP;
-        let is_free = |offset: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, base + offset)).is_ok();
-        if PrivateServer::OFFSETS.into_iter().all(is_free) {
-            return base;
+
+    /// Takes a base whose ports are free. Test programs that run at once tell each other by locks, since a port is free
+    /// until the server is up.
+    fn take(services: &Path) -> Self {
+        let locks = services.join("lock");
+        std::fs::create_dir_all(&locks).unwrap();
+        for place in 0..Self::PLACES {
+            let base = Self::FIRST_BASE + place * Self::STEP;
+            let lock = File::create(locks.join(format!("ports-{base}"))).unwrap();
+            let is_free = |offset: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, base + offset)).is_ok();
+            if lock.try_lock().is_ok() && PrivateServer::OFFSETS.into_iter().all(is_free) {
+                return Self { base, _lock: lock };
+            }
         }
+        panic!("no free ports for a private server");
     }
-    panic!("no free ports for a private server");
 }
