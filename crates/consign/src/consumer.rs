@@ -286,7 +286,7 @@ where
                     stopping = true;
                     source.stop().await;
                 }
-                _ = halted.wait_for(Option::is_some), if !stopping => {
+                () = asked_to_halt(&mut halted), if !stopping => {
                     stopping = true;
                     source.stop().await;
                     // What was not begun waits for the consumer's next start.
@@ -368,6 +368,11 @@ where
             self.lanes.finished(lane, report.course);
         }
     }
+}
+
+async fn asked_to_halt(halted: &mut watch::Receiver<Option<String>>) {
+    // An error means that no worker is left to ask.
+    let _ = halted.wait_for(Option::is_some).await;
 }
 
 /// What keeps deliveries on one lane: the guarded aggregate, the event's own, or else the business key, so that copies

@@ -7,6 +7,7 @@ use std::time::Duration;
 use consign_core::delivery::{AckPermit, Delivery, Receipt, ReceiptLost};
 use consign_core::ports::{ParkReason, ParkedDelivery, Parking, StoreError};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// How long a delivery belongs to the process that took it. A handler that takes longer is run a second time, and the
@@ -29,6 +30,8 @@ pub(super) struct ParkedSource<S> {
     idle: Duration,
     next_at: Instant,
     wake: Arc<Notify>,
+    /// A look under way. It is kept here, so that dropping the future of `next` loses no leased row.
+    looking: Option<JoinHandle<Result<Vec<ParkedDelivery>, StoreError>>>,
     said: bool,
 }
 
@@ -48,7 +51,7 @@ pub(super) struct Wait {
     pub overdue: bool,
 }
 
-impl<S: Parking> ParkedSource<S> {
+impl<S: Parking + 'static> ParkedSource<S> {
     pub(super) fn new(store: Arc<S>, consumer: &str, limit: u32, wake: Arc<Notify>) -> Self {
         let consumer = consumer.to_owned();
         Self {
@@ -59,11 +62,12 @@ impl<S: Parking> ParkedSource<S> {
             idle: IDLE_MIN,
             next_at: Instant::now(),
             wake,
+            looking: None,
             said: false,
         }
     }
 
-    /// The next delivery that is due. Dropping the future loses at most time: a leased row comes again.
+    /// The next delivery that is due. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> (Delivery<ParkedReceipt<S>>, Wait) {
         loop {
             if let Some(parked) = self.ready.pop_front() {
@@ -75,16 +79,29 @@ impl<S: Parking> ParkedSource<S> {
                 };
                 return (Delivery { message: parked.message, receipt }, wait);
             }
-            tokio::select! {
-                () = sleep_until(self.next_at) => {}
-                () = self.wake.notified() => self.idle = IDLE_MIN,
-            }
-            self.look().await;
+            let looked = match &mut self.looking {
+                Some(looking) => looking.await,
+                None => {
+                    tokio::select! {
+                        () = sleep_until(self.next_at) => {}
+                        () = self.wake.notified() => self.idle = IDLE_MIN,
+                    }
+                    self.looking = Some(self.look());
+                    continue;
+                }
+            };
+            self.looking = None;
+            self.looked(looked.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string()))));
         }
     }
 
-    async fn look(&mut self) {
-        let pause = match self.store.due(&self.consumer, self.limit, LEASE).await {
+    fn look(&self) -> JoinHandle<Result<Vec<ParkedDelivery>, StoreError>> {
+        let (store, consumer, limit) = (Arc::clone(&self.store), self.consumer.clone(), self.limit);
+        tokio::spawn(async move { store.due(&consumer, limit, LEASE).await })
+    }
+
+    fn looked(&mut self, looked: Result<Vec<ParkedDelivery>, StoreError>) {
+        let pause = match looked {
             Ok(due) if due.is_empty() => {
                 self.idle = (self.idle * 2).min(IDLE_MAX);
                 self.idle

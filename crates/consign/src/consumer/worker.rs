@@ -172,6 +172,7 @@ where
                 }
                 ConflictPolicy::Stop => {
                     let reason = format!("conflict on {key:?}: see consign conflicts list");
+                    tracing::error!(consumer, reason, "the consumer stops, as on_conflict says");
                     self.halt.send_replace(Some(reason.clone()));
                     return self.hand_back(committed.refuse(reason), Duration::ZERO, report).await;
                 }
