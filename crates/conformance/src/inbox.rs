@@ -3,6 +3,8 @@
 //!
 //! Every behaviour plays the points story: `points-award` adds points to one account, once per paid order.
 
+pub mod batch;
+pub mod guard;
 pub mod keys;
 pub mod process;
 pub mod race;
@@ -32,6 +34,20 @@ macro_rules! inbox_suite {
                 numbers_beyond_every_float_are_told_apart,
                 a_statement_counts_the_rows_it_matched,
                 bound_values_arrive_as_they_are,
+                markers_are_judged_by_the_version_that_wrote_them,
+            ]
+            batch: [
+                many_markers_are_read_in_order_at_once,
+                a_taken_key_among_many_takes_none,
+                a_batch_comes_to_what_its_deliveries_come_to_alone,
+                a_statement_for_each_comes_to_what_one_after_another_does,
+                a_statement_for_each_never_hides_a_wrong_row_count,
+            ]
+            guard: [
+                progress_is_kept_for_each_consumer_and_aggregate,
+                a_first_step_somebody_else_took_is_contended,
+                versions_are_skipped_when_older_and_wait_when_early,
+                an_aggregate_longer_than_its_column_is_refused,
             ]
             rollback: [
                 a_refusing_handler_leaves_neither_marker_nor_effect,
@@ -65,7 +81,7 @@ macro_rules! inbox_suite {
 /// What a consumer's server can and cannot do.
 #[derive(Clone, Copy, Debug)]
 pub struct InboxCapabilities {
-    /// The marker table has the `fingerprint` column.
+    /// The marker table has the optional columns, `fingerprint` and `comparison_version`.
     pub fingerprint: bool,
     /// Two transactions can write at the same time as long as their keys differ. Without it the second waits.
     pub concurrent_writers: bool,
@@ -82,8 +98,8 @@ pub struct ConflictRecord {
     pub count: u64,
 }
 
-/// A fresh schema: the marker table with comparison columns `user_id` and `amount` (whole numbers), the records, and
-/// `points_account(user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)`.
+/// A fresh schema: the marker table with comparison columns `user_id` and `amount` (whole numbers), consign's own tables,
+/// and `points_account(user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)`.
 pub trait InboxFixture: Send + Sync + Sized + 'static {
     /// The store under test.
     type Store: InboxStore<Transaction: Debug> + Clone + Send + Sync + 'static;

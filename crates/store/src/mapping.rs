@@ -245,6 +245,15 @@ impl Default for MarkerMapping {
     }
 }
 
+/// The names of a table of consign's own, none of which the config changes.
+///
+/// # Panics
+/// One of them is no name.
+pub(crate) fn own_names(table: &'static str, columns: &[&'static str]) -> Names {
+    let identifier = Identifier::table(table).expect("a constant name");
+    contract_names(table, identifier, columns.iter())
+}
+
 fn contract_names<'a>(
     contract: &'static str,
     table: Identifier,

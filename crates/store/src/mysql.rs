@@ -14,6 +14,7 @@ mod findings;
 mod inbox;
 mod introspection;
 mod outbox;
+mod packet;
 mod prepared;
 mod schema;
 mod settle;

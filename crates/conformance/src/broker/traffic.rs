@@ -6,13 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use consign_core::delivery::{Delivery, Message, ReceiptLost};
 use consign_core::event::{Aggregate, Event, EventId};
+use consign_core::guard::Progress;
 use consign_core::inbox::{Failed, Handler, HandlerError, Inbox, Processed};
 use consign_core::lease::Publish;
-use consign_core::operation::{Comparison, Operation, StoredMarker};
+use consign_core::operation::{Operation, StoredMarker};
 use consign_core::outcome::Outcome;
 use consign_core::ports::{
-    CommitError, DeadDelivery, Destination, InboxStore, InboxTransaction, Lane, Mark, Readiness, Source,
-    StoreError,
+    Advance, CommitError, DeadDelivery, Destination, InboxStore, InboxTransaction, Lane, Mark, Readiness,
+    Source, StoreError,
 };
 use consign_core::route::Route;
 use consign_core::value::Value;
@@ -113,13 +114,7 @@ pub(crate) async fn next<S: Source>(source: &mut S) -> Delivery<S::Receipt> {
 pub(crate) async fn accept<R: consign_core::delivery::Receipt>(
     delivery: Delivery<R>,
 ) -> Result<Processed, ReceiptLost> {
-    let operation = Operation {
-        consumer: "suite".into(),
-        key: String::new(),
-        event_id: None,
-        comparison: Comparison::Columns(Vec::new()),
-        aggregate_version: None,
-    };
+    let operation = Operation { consumer: "suite".into(), ..Operation::default() };
     match Inbox::new(Applying).process(delivery, &operation, &Applying).await {
         Ok(committed) => committed.ack().await,
         Err(failed) => panic!("a store that applies everything failed: {}", failed.error),
@@ -153,6 +148,14 @@ struct Applying;
 impl InboxTransaction for Applying {
     async fn mark(&mut self, _: &Operation) -> Result<Mark, StoreError> {
         Ok(Mark::Inserted)
+    }
+
+    async fn lock_progress(&mut self, _: &str, _: &[&str]) -> Result<Vec<Option<Progress>>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn save_progress(&mut self, _: &str, _: &[Advance<'_>]) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn execute(&mut self, _: &str, _: &[Value]) -> Result<u64, StoreError> {

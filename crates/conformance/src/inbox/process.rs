@@ -1,13 +1,15 @@
 //! What processing comes to.
 
+use std::collections::BTreeMap;
+
 use consign_core::event::EventId;
-use consign_core::inbox::Processed;
-use consign_core::operation::{Comparison, Operation};
-use consign_core::ports::{InboxStore, InboxTransaction, Mark};
+use consign_core::inbox::{ProcessError, Processed};
+use consign_core::operation::{Compared, Comparison, EarlierComparison, Operation};
+use consign_core::ports::{InboxStore, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 
 use super::InboxFixture;
-use super::story::{AWARD, Award, CONSUMER, USER, award, processed, with_account};
+use super::story::{AWARD, Award, CONSUMER, Fates, USER, award, process, processed, with_account};
 
 /// Applied once; every repeat is a duplicate without an effect.
 pub async fn a_first_delivery_is_applied_and_a_repeat_is_a_duplicate<F: InboxFixture>() {
@@ -63,7 +65,7 @@ pub async fn two_consumers_apply_the_same_event_each_on_its_own<F: InboxFixture>
     assert_eq!(fixture.points(USER).await, 101);
 }
 
-/// The committed marker can be read back: event id, and comparison columns in the operation's order.
+/// The committed marker can be read back: event id, and comparison columns by name.
 pub async fn the_marker_holds_the_event_and_the_comparison<F: InboxFixture>() {
     let fixture = with_account::<F>().await;
     let store = fixture.store();
@@ -75,7 +77,44 @@ pub async fn the_marker_holds_the_event_and_the_comparison<F: InboxFixture>() {
     let stored =
         store.marker(&operation).await.expect("the marker can be read").expect("the marker is there");
     assert_eq!(stored.event_id.as_deref(), Some("event-of-42"));
-    assert_eq!(stored.columns, [Some("7".to_owned()), Some("100".to_owned())]);
+    let columns = [("amount", "100"), ("user_id", "7")];
+    let columns = columns.map(|(column, text)| (column.to_owned(), Some(text.to_owned())));
+    assert_eq!(stored.columns, BTreeMap::from(columns));
+}
+
+/// A field that joins the comparison later does not turn history into conflicts: a marker is judged by the version
+/// that wrote it. A table without the column could not tell, and takes the first version only.
+pub async fn markers_are_judged_by_the_version_that_wrote_them<F: InboxFixture>() {
+    let fixture = with_account::<F>().await;
+    let store = fixture.store();
+    let user = |user: i128| {
+        Comparison::Columns(vec![Compared { column: "user_id".into(), value: Value::Integer(user) }])
+    };
+    let first = Operation { comparison: user(7), ..award("42", 100) };
+    let second = |user_id| Operation {
+        comparison_version: 2,
+        earlier: vec![EarlierComparison { version: 1, comparison: user(user_id) }],
+        ..award("42", 100)
+    };
+    let other = Operation { key: "order:43:paid".into(), ..second(7) };
+
+    assert_eq!(processed(&store, &first, &Award(100)).await, Processed::Applied);
+
+    if fixture.capabilities().fingerprint {
+        assert_eq!(processed(&store, &second(7), &Award(100)).await, Processed::Duplicate);
+        assert_eq!(processed(&store, &second(8), &Award(100)).await, Processed::Conflict);
+        assert_eq!(processed(&store, &other, &Award(100)).await, Processed::Applied);
+        let stored = store.marker(&other).await.expect("the marker can be read");
+        assert_eq!(stored.and_then(|marker| marker.comparison_version), Some(2));
+        assert_eq!(processed(&store, &other, &Award(100)).await, Processed::Duplicate);
+        let third = Operation { comparison_version: 3, earlier: Vec::new(), ..other };
+        let refused = process(&store, &Fates::default(), &third, &Award(1)).await.expect_err("unknown");
+        assert!(matches!(refused.error, ProcessError::Store(StoreError::Schema(_))), "{:?}", refused.error);
+    } else {
+        let refused = process(&store, &Fates::default(), &other, &Award(1)).await.expect_err("no column");
+        assert!(matches!(refused.error, ProcessError::Store(StoreError::Schema(_))), "{:?}", refused.error);
+        assert_eq!(fixture.markers(CONSUMER).await, 1);
+    }
 }
 
 /// A digest of selected fields decides as named columns do.

@@ -77,7 +77,7 @@ pub(crate) fn award(order: &str, amount: i64) -> Operation {
         key: format!("order:{order}:paid"),
         event_id: Some(EventId::stored(format!("event-of-{order}"))),
         comparison: Comparison::Columns(vec![compared("user_id", USER), compared("amount", amount)]),
-        aggregate_version: None,
+        ..Operation::default()
     }
 }
 

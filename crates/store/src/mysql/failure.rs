@@ -40,6 +40,11 @@ pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
     server_error(error).is_some_and(|server| server.number() == 1062)
 }
 
+/// True when there is no savepoint of that name: the transaction that set it has ended.
+pub(crate) fn is_savepoint_gone(error: &sqlx::Error) -> bool {
+    server_error(error).is_some_and(|server| server.number() == 1305)
+}
+
 /// True when the server has become read-only, as after a failover: every connection to it must be given up, since
 /// they look healthy.
 pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {

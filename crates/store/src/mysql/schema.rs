@@ -8,13 +8,16 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, raw_sql};
 
 use crate::mapping::{
     ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+    own_names,
 };
 use crate::mysql::connection::{Database, Lane, UnitError, shielded};
 use crate::mysql::introspection;
 use crate::mysql::statement::{
-    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_CONFLICT, CREATE_CONSIGN_DEAD_DELIVERY,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
-    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
+    CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY,
+    EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED,
+    Text,
 };
 use crate::statement::Rendering;
 
@@ -129,9 +132,14 @@ impl Schema {
         if let Some(mapping) = &self.markers {
             statements.extend(missing_markers(connection, mapping).await?);
             statements.extend(missing_comparison(connection, mapping, &self.comparison).await?);
-            statements.extend(own_table(connection, "consign_conflict", CREATE_CONSIGN_CONFLICT).await?);
-            let dead = own_table(connection, "consign_dead_delivery", CREATE_CONSIGN_DEAD_DELIVERY).await?;
-            statements.extend(dead);
+            statements.extend(missing_records(connection).await?);
+            statements.extend(own_table(connection, "consign_progress", CREATE_CONSIGN_PROGRESS).await?);
+            let parked =
+                own_table(connection, "consign_parked_delivery", CREATE_CONSIGN_PARKED_DELIVERY).await?;
+            statements.extend(parked);
+        }
+        if self.outbox.is_some() || self.markers.is_some() {
+            statements.extend(own_table(connection, "consign_audit", CREATE_CONSIGN_AUDIT).await?);
         }
         Ok(statements)
     }
@@ -202,6 +210,53 @@ async fn missing_comparison(
         render(ADD_COMPARISON_COLUMN, &names, &BTreeSet::from([column.word().to_owned()]))
     });
     Ok(statements.collect())
+}
+
+/// What `consign_conflict` gained since its first version.
+pub(crate) const CONFLICT_ADDED: [&str; 6] =
+    ["id", "message_id", "message_type", "headers", "existing_payload", "existing_payload_bytes"];
+
+/// What `consign_dead_delivery` gained since its first version.
+pub(crate) const DEAD_DELIVERY_ADDED: [&str; 2] = ["id", "attempts"];
+
+/// The columns of a table of consign's own among those named, or `None` when there is no such table. A payload column
+/// that takes everything is named `longblob`.
+pub(crate) async fn own_columns(
+    connection: &mut MySqlConnection,
+    table: &'static str,
+    columns: &[&'static str],
+) -> Result<Option<BTreeSet<String>>, sqlx::Error> {
+    let shape = introspection::shape(connection, table, &own_names(table, columns)).await?;
+    Ok(shape.map(|shape| {
+        let mut present = shape.present();
+        let payload = shape.others.get("payload");
+        if payload.is_some_and(|column| column.declared.eq_ignore_ascii_case("longblob")) {
+            present.insert("longblob".into());
+        }
+        present
+    }))
+}
+
+async fn missing_records(connection: &mut MySqlConnection) -> Result<Vec<String>, UnitError> {
+    let mut statements = Vec::new();
+    let conflict = own_columns(connection, "consign_conflict", &CONFLICT_ADDED).await?;
+    let all = CONFLICT_ADDED.to_vec();
+    statements.extend(missing_record(conflict, &all, CREATE_CONSIGN_CONFLICT, EXTEND_CONSIGN_CONFLICT));
+    let dead = own_columns(connection, "consign_dead_delivery", &DEAD_DELIVERY_ADDED).await?;
+    let all = [&DEAD_DELIVERY_ADDED[..], &["longblob"]].concat();
+    statements.extend(missing_record(dead, &all, CREATE_CONSIGN_DEAD_DELIVERY, EXTEND_CONSIGN_DEAD_DELIVERY));
+    Ok(statements)
+}
+
+fn missing_record(
+    present: Option<BTreeSet<String>>,
+    all: &[&str],
+    create: &str,
+    extend: &str,
+) -> Option<String> {
+    let Some(present) = present else { return Some(Text::own(create).as_str().to_owned()) };
+    let complete = all.iter().all(|&column| present.contains(column));
+    (!complete).then(|| Rendering::new(QUOTE).present(&present).render(extend))
 }
 
 async fn own_table(

@@ -6,6 +6,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::introspection::TableShape;
 use crate::mapping::Names;
+use crate::mysql::packet::ROWS_MAX;
 use crate::statement::{LIST_MAX, Rendering, bucket};
 
 /// Begins a unit of work.
@@ -14,6 +15,11 @@ pub(crate) const BEGIN: &str = "START TRANSACTION";
 pub(crate) const COMMIT: &str = "COMMIT";
 /// Undoes a unit of work.
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
+
+/// Set in a transaction that others than consign may end: it is gone when they did.
+pub(crate) const SAVEPOINT_UNIT: &str = "SAVEPOINT consign_unit";
+/// Fails when the transaction that set the savepoint has ended.
+pub(crate) const RELEASE_UNIT: &str = "RELEASE SAVEPOINT consign_unit";
 
 /// Around identifiers.
 pub(crate) const QUOTE: char = '`';
@@ -49,6 +55,9 @@ files! {
     MARKER_INSERT = "marker_insert";
     MARKER_SELECT = "marker_select";
     MARKER_COUNT = "marker_count";
+    PROGRESS_SELECT = "progress_select";
+    PROGRESS_INSERT = "progress_insert";
+    PROGRESS_UPDATE = "progress_update";
     CONFLICT_RECORD = "conflict_record";
     CONFLICT_COUNT = "conflict_count";
     DEAD_DELIVERY_RECORD = "dead_delivery_record";
@@ -64,6 +73,11 @@ files! {
     CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
     CREATE_CONSIGN_CONFLICT = "create_consign_conflict";
     CREATE_CONSIGN_DEAD_DELIVERY = "create_consign_dead_delivery";
+    EXTEND_CONSIGN_CONFLICT = "extend_consign_conflict";
+    EXTEND_CONSIGN_DEAD_DELIVERY = "extend_consign_dead_delivery";
+    CREATE_CONSIGN_PROGRESS = "create_consign_progress";
+    CREATE_CONSIGN_PARKED_DELIVERY = "create_consign_parked_delivery";
+    CREATE_CONSIGN_AUDIT = "create_consign_audit";
     MIGRATE_LOCK = "migrate_lock";
     MIGRATE_UNLOCK = "migrate_unlock";
 }
@@ -108,13 +122,38 @@ impl ListText {
     /// Renders `file` for every bucket up to [`LIST_MAX`].
     pub(crate) fn new(file: &str, names: &Names, shape: &TableShape) -> Self {
         let present = shape.present();
-        let rendering = Rendering::new(QUOTE).names(names).present(&present);
-        let sizes = (0..=LIST_MAX.ilog2()).map(|power| 1_usize << power);
-        Self(sizes.map(|size| Text(rendering.clone().placeholders(size).render(file).into())).collect())
+        Self::rendered(&Rendering::new(QUOTE).names(names).present(&present), file)
+    }
+
+    /// The same as `rendering` has it.
+    pub(crate) fn rendered(rendering: &Rendering<'_>, file: &str) -> Self {
+        let text = |size| Text(rendering.clone().placeholders(size).render(file).into());
+        Self(powers(LIST_MAX).map(text).collect())
     }
 
     /// The text for a list of `length`, at most [`LIST_MAX`].
     pub(crate) fn sized(&self, length: usize) -> &Text {
         &self.0[bucket(length).ilog2() as usize]
     }
+}
+
+/// One INSERT of many rows, rendered once for each number of rows that `packet::rows` gives.
+#[derive(Clone, Debug)]
+pub(crate) struct RowsText(Vec<Text>);
+
+impl RowsText {
+    /// Renders `file` as `rendering` has it.
+    pub(crate) fn rendered(rendering: &Rendering<'_>, file: &str) -> Self {
+        let text = |size| Text(rendering.clone().rows(size).render(file).into());
+        Self(powers(ROWS_MAX).map(text).collect())
+    }
+
+    /// The text for this many rows, a power of two up to [`ROWS_MAX`].
+    pub(crate) fn sized(&self, rows: usize) -> &Text {
+        &self.0[rows.ilog2() as usize]
+    }
+}
+
+fn powers(max: usize) -> impl Iterator<Item = usize> {
+    (0..=max.ilog2()).map(|power| 1_usize << power)
 }

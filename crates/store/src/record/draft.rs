@@ -122,7 +122,7 @@ impl ConflictDraft {
         let event_id = operation.event_id.as_ref().map(EventId::as_str).or(message.id.as_deref());
         let comparison = operation.comparison.text();
         Ok(Self {
-            consumer: whole("consumer_name", &operation.consumer, CONSUMER_MAX)?,
+            consumer: whole_consumer(&operation.consumer)?,
             key: whole("business_key", &operation.key, KEY_MAX)?,
             digest: digest([comparison.as_bytes()]),
             event_id: event_id.map(name),
@@ -139,7 +139,7 @@ impl DeadDraft {
     /// The consumer's name is longer than its column.
     pub(crate) fn new(dead: &DeadDelivery<'_>) -> Result<Self, StoreError> {
         Ok(Self {
-            consumer: whole("consumer_name", dead.consumer, CONSUMER_MAX)?,
+            consumer: whole_consumer(dead.consumer)?,
             digest: message_digest(dead.message),
             key: dead.business_key.map(name),
             reason: cut(dead.reason, REASON_BYTES_MAX).to_owned(),
@@ -155,7 +155,7 @@ impl ParkedDraft {
     pub(crate) fn new(parked: &ParkDelivery<'_>) -> Result<Self, StoreError> {
         let aggregate = parked.step.map(|(aggregate, _)| whole_aggregate(aggregate)).transpose()?;
         Ok(Self {
-            consumer: whole("consumer_name", parked.consumer, CONSUMER_MAX)?,
+            consumer: whole_consumer(parked.consumer)?,
             digest: message_digest(parked.message),
             key: parked.business_key.map(|key| whole("business_key", key, KEY_MAX)).transpose()?,
             reason: parked.reason,
@@ -196,6 +196,14 @@ pub(crate) fn reason_of(word: &str) -> ParkReason {
         "REQUEUED" => ParkReason::Requeued,
         _ => ParkReason::Retry,
     }
+}
+
+/// A consumer's name as it is: a cut one would be another consumer.
+///
+/// # Errors
+/// It is longer than its column.
+pub(crate) fn whole_consumer(consumer: &str) -> Result<String, StoreError> {
+    whole("consumer_name", consumer, CONSUMER_MAX)
 }
 
 /// An aggregate as it is: a cut one would be another aggregate.

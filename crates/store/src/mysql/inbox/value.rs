@@ -4,9 +4,8 @@ use consign_core::value::Value;
 use sqlx::encode::{Encode, IsNull};
 use sqlx::error::BoxDynError;
 use sqlx::mysql::{MySqlArguments, MySqlTypeInfo};
-use sqlx::query::Query;
 use sqlx::types::BigDecimal;
-use sqlx::{MySql, Type};
+use sqlx::{Arguments, MySql, Type};
 
 use crate::introspection::{Column, ColumnKind};
 
@@ -25,21 +24,34 @@ impl Encode<'_, MySql> for Digits {
     }
 }
 
-/// Binds one value.
-pub(crate) fn bind_value<'q>(
-    statement: Query<'q, MySql, MySqlArguments>,
-    value: &'q Value,
-) -> Query<'q, MySql, MySqlArguments> {
+/// Adds a value of a type that always encodes.
+pub(crate) fn add<'t, T: Encode<'t, MySql> + Type<MySql>>(arguments: &mut MySqlArguments, value: T) {
+    arguments.add(value).expect("numbers and text encode in every case");
+}
+
+/// Adds one value.
+pub(crate) fn add_value(arguments: &mut MySqlArguments, value: &Value) {
     match value {
-        Value::Null => statement.bind(None::<&str>),
+        Value::Null => add(arguments, None::<&str>),
         Value::Integer(number) => match (i64::try_from(*number), u64::try_from(*number)) {
-            (Ok(signed), _) => statement.bind(signed),
-            (_, Ok(unsigned)) => statement.bind(unsigned),
-            (Err(_), Err(_)) => statement.bind(Digits(number.to_string())),
+            (Ok(signed), _) => add(arguments, signed),
+            (_, Ok(unsigned)) => add(arguments, unsigned),
+            (Err(_), Err(_)) => add(arguments, Digits(number.to_string())),
         },
-        Value::Decimal(digits) => statement.bind(Digits(digits.clone())),
-        Value::Text(text) | Value::Json(text) => statement.bind(text.as_str()),
-        Value::Boolean(truth) => statement.bind(*truth),
+        Value::Decimal(digits) => add(arguments, Digits(digits.clone())),
+        Value::Text(text) | Value::Json(text) => add(arguments, text.as_str()),
+        Value::Boolean(truth) => add(arguments, *truth),
+    }
+}
+
+/// The bytes of a value's content in a packet, at most.
+pub(crate) fn weight_of(value: &Value) -> usize {
+    match value {
+        Value::Null => 0,
+        // Beyond 64 bits it travels as digits.
+        Value::Integer(number) => i64::try_from(*number).map_or(40, |_| 8),
+        Value::Decimal(text) | Value::Text(text) | Value::Json(text) => text.len(),
+        Value::Boolean(_) => 1,
     }
 }
 

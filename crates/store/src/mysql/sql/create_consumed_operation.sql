@@ -7,6 +7,7 @@ CREATE TABLE `consumed_operation` (
     `event_id` VARCHAR(255) NULL,
     `fingerprint` CHAR(64) NULL,
     `aggregate_version` BIGINT NULL,
+    `comparison_version` INT NULL,
     `applied_at` DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
     PRIMARY KEY (`consumer_name`, `business_key`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;

@@ -4,4 +4,5 @@ ALTER TABLE `consumed_operation` ALGORITHM = DEFAULT
 -- ? !fingerprint: , ADD COLUMN `fingerprint` CHAR(64) NULL
 -- ? !applied_at: , ADD COLUMN `applied_at` DATETIME(6) NULL
 -- ? !aggregate_version: , ADD COLUMN `aggregate_version` BIGINT NULL
+-- ? !comparison_version: , ADD COLUMN `comparison_version` INT NULL
 ;

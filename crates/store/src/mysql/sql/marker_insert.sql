@@ -1,5 +1,5 @@
--- Purpose: takes an operation's key, before any business write. The unique key decides who applies it.
--- Locks: the new row; a taken key waits for its holder to end.
+-- Purpose: takes the keys of operations, before any business write. The unique key decides who applies each.
+-- Locks: the new rows, in the order given; a taken key waits for its holder to end.
 -- Guards: a plain INSERT: IGNORE or ON DUPLICATE KEY would hide which it was.
 INSERT INTO `consumed_operation` (
     `consumer_name`,
@@ -7,13 +7,19 @@ INSERT INTO `consumed_operation` (
 -- ? event_id: , `event_id`
 -- ? applied_at: , `applied_at`
 -- ? aggregate_version: , `aggregate_version`
+-- ? comparison_version: , `comparison_version`
 -- * comparison: , `comparison`
 )
-VALUES (
+VALUES
+-- @row
+(
     ?,
     ?
 -- ? event_id: , ?
 -- ? applied_at: , NOW(6)
 -- ? aggregate_version: , ?
+-- ? comparison_version: , ?
 -- * comparison: , ?
-);
+)
+-- @end
+;

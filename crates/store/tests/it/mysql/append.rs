@@ -194,12 +194,12 @@ async fn an_event_can_be_appended_inside_an_inbox_transaction(server: Server) {
     let bench = Bench::migrated(server, PayloadColumn::Json).await;
     let (outbox, inbox) = (bench.outbox(), bench.inbox());
     let mut tx = inbox.begin().await.expect("a transaction");
-    outbox.append(tx.inner().expect("it is open"), paid()).await.expect("the event fits");
+    outbox.append(tx.inner().await.expect("it is open"), paid()).await.expect("the event fits");
     tx.rollback().await.expect("the rollback succeeds");
     assert_eq!(bench.number("SELECT COUNT(*) FROM outbox_event").await, 0);
 
     let mut tx = inbox.begin().await.expect("a transaction");
-    outbox.append(tx.inner().expect("it is open"), paid()).await.expect("the event fits");
+    outbox.append(tx.inner().await.expect("it is open"), paid()).await.expect("the event fits");
     assert_eq!(tx.execute("UPDATE outbox_event SET attempts = 0", &[]).await, Ok(1));
     tx.commit().await.expect("the commit succeeds");
 

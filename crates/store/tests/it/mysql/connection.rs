@@ -35,7 +35,7 @@ fn operation(key: &str) -> Operation {
         key: key.into(),
         event_id: None,
         comparison: Comparison::Fingerprint("f".repeat(64)),
-        aggregate_version: None,
+        ..Operation::default()
     }
 }
 
@@ -49,7 +49,7 @@ async fn apply(inbox: &Inbox, key: &str) -> Result<Mark, StoreError> {
 /// Runs SQL on the inbox's only connection and gives its id.
 async fn spoil(inbox: &Inbox, sql: &str) -> i64 {
     let mut tx = inbox.begin().await.expect("a transaction");
-    let connection = tx.inner().expect("it is open");
+    let connection = tx.inner().await.expect("it is open");
     let row = raw_sql("SELECT CONNECTION_ID()").fetch_one(&mut **connection).await.expect("an id");
     raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut **connection).await.expect("the session is spoiled");
     tx.rollback().await.expect("the rollback succeeds");

@@ -48,13 +48,16 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("append", (Any, 0)),
         ("attempt_insert", (Any, 0)),
         ("marker_insert", (Any, 0)),
+        ("progress_select", (Index("PRIMARY"), 0)),
+        ("progress_insert", (Any, 0)),
+        ("progress_update", (Any, 0)),
         ("conflict_record", (Any, 0)),
         ("dead_delivery_record", (Any, 0)),
     ])
 }
 
 /// The others, in an order in which they run on an empty database.
-const DEFINITIONS: [&str; 17] = [
+const DEFINITIONS: [&str; 22] = [
     "session",
     "session_unlimited",
     "session_isolation",
@@ -64,8 +67,13 @@ const DEFINITIONS: [&str; 17] = [
     "create_consign_attempt",
     "create_consign_conflict",
     "create_consign_dead_delivery",
+    "create_consign_progress",
+    "create_consign_parked_delivery",
+    "create_consign_audit",
     "extend_outbox_event",
     "extend_consumed_operation",
+    "extend_consign_conflict",
+    "extend_consign_dead_delivery",
     "add_comparison_column",
     "migrate_lock",
     "migrate_unlock",

@@ -35,6 +35,7 @@ fn operation(key: &str, columns: &[(&str, Value)]) -> Operation {
         event_id: Some(EventId::stored("event-1")),
         comparison: Comparison::Columns(columns.collect()),
         aggregate_version: Some(3),
+        ..Operation::default()
     }
 }
 
@@ -112,9 +113,10 @@ async fn values_are_bound_exactly(server: Server) {
     let stored = bench.inbox().marker(&operation).await.expect("it can be read").expect("a marker");
 
     assert!(operation.comparison.matches(&stored), "{stored:?}");
-    assert_eq!(stored.columns[0].as_deref(), Some("9007199254740993"));
-    assert_eq!(stored.columns[1].as_deref(), Some(huge.to_string().as_str()));
-    assert_eq!(stored.columns[2].as_deref(), Some("1234567890123456.7891"));
+    let column = |name: &str| stored.columns[name].as_deref();
+    assert_eq!(column("user_id"), Some("9007199254740993"));
+    assert_eq!(column("huge"), Some(huge.to_string().as_str()));
+    assert_eq!(column("price"), Some("1234567890123456.7891"));
     assert_eq!(bench.text("SELECT whole FROM sums").await.as_deref(), Some("9007199254740993"));
     let sum = format!("{}.0001", 9_007_199_254_740_993 + huge / 1_000_000);
     assert_eq!(bench.text("SELECT exact FROM sums").await.as_deref(), Some(sum.as_str()));
@@ -212,8 +214,9 @@ async fn records_without_their_tables_name_the_fix(server: Server) {
 async fn a_repeated_conflict_is_counted_and_reopened(server: Server) {
     let bench = Bench::migrated(server, PayloadColumn::Json).await;
     let inbox = bench.inbox();
-    let existing =
-        StoredMarker { columns: vec![Some("7".into()), Some("50".into())], ..StoredMarker::default() };
+    let columns = [("user_id", "7"), ("amount", "50")];
+    let columns = columns.map(|(column, text)| (column.to_owned(), Some(text.to_owned())));
+    let existing = StoredMarker { columns: columns.into(), ..StoredMarker::default() };
     let (operation, message) = (award("k"), message(Vec::new()));
     let record = || inbox.record_conflict(&operation, &message, &existing);
     record().await.expect("it is recorded");

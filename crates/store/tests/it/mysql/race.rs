@@ -128,7 +128,7 @@ fn operation(key: &str) -> Operation {
             Compared { column: "user_id".into(), value: Value::Integer(7) },
             Compared { column: "amount".into(), value: Value::Integer(100) },
         ]),
-        aggregate_version: None,
+        ..Operation::default()
     }
 }
 
