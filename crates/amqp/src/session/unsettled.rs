@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// What this side has received on a channel and not settled. Bounded by the prefetch, since the broker
-/// sends no more before the acks were written.
+/// What this side has received on a channel and not settled. A consumer's prefetch bounds it, since the broker
+/// sends no more before the acks were written; a fetched message whose handle was dropped stays in it until
+/// the channel closes, as it stays with the broker.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
     /// The last tag the broker gave.

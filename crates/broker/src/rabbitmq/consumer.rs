@@ -279,7 +279,11 @@ impl Drop for RabbitMqSource {
 /// against their delivery limit, 20 by default from RabbitMQ 4.0, and drop the message beyond it unless it has a
 /// dead-letter exchange (B36). Retries are also how an outage of the consumer's database is waited out, which must
 /// not cost messages: from 4.3 a nack does not count. Before 4.3 every return counts, so the topology check asks for
-/// a dead-letter exchange or for `delivery_limit = -1`. How often a failing message is tried is consign's decision.
+/// a dead-letter exchange or for `delivery_limit = -1`. How often a failing message is tried is consign's decision, so
+/// the check also asks that the consumer's attempts stay below the limit.
+///
+/// [`Receipt::ack`] of many receipts one after another, as after the commit of a batch, costs few frames: the client
+/// sends one for a finished prefix of the channel.
 #[derive(Debug)]
 pub struct RabbitMqReceipt {
     handle: DeliveryHandle,

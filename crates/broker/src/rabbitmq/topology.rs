@@ -4,6 +4,7 @@
 //! policies and no cluster members; the findings say so instead of guessing.
 
 mod broker;
+mod delivery_limit;
 mod rules;
 
 use consign_amqp::{ConnectOptions, ExchangeDeclaration, FieldTable, FieldValue, QueueDeclaration};
@@ -151,6 +152,9 @@ pub struct Queue {
     pub overflow: Option<Overflow>,
     /// The storage version of a classic queue, 1 or 2.
     pub classic_version: Option<u8>,
+    /// How often consign's consumers of it try a message before they put it aside; `None` when it has no such
+    /// consumer. Not declared: the check compares it with the delivery limit.
+    pub attempts_max: Option<u32>,
 }
 
 impl Queue {
@@ -170,6 +174,7 @@ impl Queue {
             max_length_bytes: None,
             overflow: None,
             classic_version: None,
+            attempts_max: None,
         }
     }
 
@@ -251,6 +256,16 @@ pub enum TopologyError {
 }
 
 impl Topology {
+    /// The same topology, with a consumer of `queue` that tries a message up to `attempts_max` times. The highest of
+    /// several counts; a queue that the topology does not have is left out.
+    #[must_use]
+    pub fn consumed(mut self, queue: &str, attempts_max: u32) -> Self {
+        for queue in self.queues.iter_mut().filter(|declared| declared.name == queue) {
+            queue.attempts_max = queue.attempts_max.max(Some(attempts_max));
+        }
+        self
+    }
+
     /// Declares everything. Idempotent: what exists as it must be is left alone, and nothing is ever deleted.
     ///
     /// # Errors
@@ -269,7 +284,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Compares with the broker and judges the topology by the broker's version. Changes nothing.
+    /// Compares with the broker and judges the topology by the broker's version: durability, replication, what the
+    /// delivery limit of every quorum queue is and where messages go beyond it, overflow. Changes nothing.
     pub async fn check(&self, connect: &ConnectOptions) -> Vec<Finding> {
         let mut broker = match Broker::open(connect).await {
             Ok(broker) => broker,

@@ -3,7 +3,9 @@
 use consign_amqp::ServerInfo;
 use consign_core::finding::Finding;
 
-use super::{DeadLetterStrategy, Exchange, ExchangeKind, Overflow, Queue, QueueKind, Topology};
+use super::{
+    DeadLetterStrategy, Exchange, ExchangeKind, Overflow, Queue, QueueKind, Topology, delivery_limit,
+};
 
 /// What kind of broker answers.
 #[derive(Clone, Debug)]
@@ -21,7 +23,8 @@ impl Server {
         Self { product: info.product.clone(), text: info.version.clone(), version }
     }
 
-    fn from(&self, major: u32, minor: u32) -> bool {
+    /// Whether it is this version or a later one.
+    pub fn from(&self, major: u32, minor: u32) -> bool {
         self.version >= (major, minor)
     }
 
@@ -61,7 +64,7 @@ pub(super) fn judge(topology: &Topology, server: &Server) -> Vec<Finding> {
     for queue in &topology.queues {
         judge_durability(queue, server, &mut findings);
         judge_replication(queue, server, &mut findings);
-        judge_delivery_limit(queue, server, &mut findings);
+        delivery_limit::judge(queue, topology, server, &mut findings);
         judge_dead_letters(queue, topology, &mut findings);
         judge_overflow(queue, topology, &mut findings);
         judge_arguments(queue, server, &mut findings);
@@ -69,11 +72,12 @@ pub(super) fn judge(topology: &Topology, server: &Server) -> Vec<Finding> {
     findings
 }
 
-fn subject(queue: &Queue) -> String {
+pub(super) fn subject(queue: &Queue) -> String {
     format!("queue {:?}", queue.name)
 }
 
-fn bound<'a>(topology: &'a Topology, exchange: &'a str) -> impl Iterator<Item = &'a Queue> {
+/// Queues that are bound to an exchange.
+pub(super) fn bound<'a>(topology: &'a Topology, exchange: &'a str) -> impl Iterator<Item = &'a Queue> {
     topology
         .queues
         .iter()
@@ -154,27 +158,6 @@ fn judge_replication(queue: &Queue, server: &Server, findings: &mut Vec<Finding>
             "use a quorum queue where a lost message matters",
         ),
     });
-}
-
-/// B36: beyond its delivery limit a quorum queue drops a message that has no dead-letter exchange.
-fn judge_delivery_limit(queue: &Queue, server: &Server, findings: &mut Vec<Finding>) {
-    const DEFAULT_FROM_4: i64 = 20;
-    if queue.kind != QueueKind::Quorum || queue.dead_letter_exchange.is_some() {
-        return;
-    }
-    let by_default = server.from(4, 0).then_some(DEFAULT_FROM_4);
-    let Some(limit) = queue.delivery_limit.or(by_default).filter(|limit| *limit >= 0) else { return };
-    let counted = if server.from(4, 3) {
-        "rejects and lost connections count, nacks do not"
-    } else {
-        "every return counts, also while a consumer waits out an outage"
-    };
-    findings.push(Finding::error(
-        "delivery-limit-loses",
-        subject(queue),
-        format!("a message returned more than {limit} times is dropped, since there is no dead-letter exchange; {counted}"),
-        "set dead_letter_exchange, or delivery_limit = -1 and let consign count the attempts",
-    ));
 }
 
 fn judge_dead_letters(queue: &Queue, topology: &Topology, findings: &mut Vec<Finding>) {

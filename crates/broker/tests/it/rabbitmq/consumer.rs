@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use consign_amqp::{FieldTable, FieldValue, Properties};
+use consign_broker::rabbitmq::RabbitMqSource;
 use consign_conformance::proxy::Cut;
+use consign_core::outcome::Outcome;
 use consign_core::ports::{Lane, Source};
 use tokio::time::Instant;
 
@@ -12,10 +14,8 @@ use crate::events::{ack, event, eventually, next, retry};
 
 async fn with_messages(server: Server, kind: &str, ids: &[&str]) -> Fixture {
     let fixture = Fixture::new(server, kind).await;
-    let destination = fixture.destination().await;
     for id in ids {
-        let outcome = fixture.publish(&destination, Lane::Window, event(*id, "{}"), "bound").await;
-        assert!(matches!(outcome, consign_core::outcome::Outcome::Confirmed(_)), "{outcome:?}");
+        publish_event(&fixture, id).await;
     }
     fixture
 }
@@ -33,6 +33,119 @@ async fn a_retry_comes_again_after_its_delay_and_quorum_queues_count_it() {
         assert!(handed_back.elapsed() >= Duration::from_millis(390), "after {:?}", handed_back.elapsed());
         assert_eq!((again.message.redelivered, again.message.delivery_count), (true, 2));
         ack(again).await.unwrap();
+    }
+}
+
+/// A quorum queue with this limit, if any, and the fixture whose queue takes its dead letters.
+async fn limited(server: Server, limit: Option<i64>) -> (Fixture, Fixture) {
+    let graveyard = Fixture::new(server, "classic").await;
+    let mut arguments = FieldTable::new()
+        .with("x-queue-type", "quorum")
+        .with("x-dead-letter-exchange", graveyard.exchange.as_str());
+    if let Some(limit) = limit {
+        arguments.insert("x-delivery-limit", limit);
+    }
+    let fixture = Fixture::with(server, arguments).await;
+    publish_event(&fixture, "e-1").await;
+    (fixture, graveyard)
+}
+
+async fn publish_event(fixture: &Fixture, id: &str) {
+    let destination = fixture.destination().await;
+    let outcome = fixture.publish(&destination, Lane::Window, event(id, "{}"), "bound").await;
+    assert!(matches!(outcome, Outcome::Confirmed(_)), "{outcome:?}");
+}
+
+/// Takes the message and hands it back this often.
+async fn hand_back(fixture: &Fixture, times: u32) -> RabbitMqSource {
+    let mut source = fixture.source(1);
+    for count in 1..=times {
+        let delivery = next(&mut source).await;
+        assert_eq!((delivery.message.delivery_count, delivery.message.redelivered), (count, count > 1));
+        retry(delivery, Duration::ZERO).await.unwrap();
+    }
+    source
+}
+
+/// `B36` (rabbitmq/rabbitmq-server#11937): what the topology's findings say about limits, on the brokers themselves.
+#[tokio::test]
+async fn a_quorum_queue_gives_a_message_up_with_the_first_return_beyond_its_limit() {
+    for server in Server::BOTH {
+        let (fixture, graveyard) = limited(server, Some(3)).await;
+
+        let _source = hand_back(&fixture, 4).await;
+
+        eventually("the dead letter", || async { graveyard.ready().await == 1 }).await;
+        assert_eq!(fixture.ready().await, 0);
+    }
+}
+
+/// `B36`: twenty from 4.0 on, none before.
+#[tokio::test]
+async fn a_quorum_queue_without_a_declared_limit_has_the_default_of_its_brokers_version() {
+    let (before, untouched) = limited(Server::V3, None).await;
+    let (since, graveyard) = limited(Server::V4, None).await;
+
+    let mut source = hand_back(&before, 30).await;
+    let _source = hand_back(&since, 21).await;
+
+    ack(next(&mut source).await).await.unwrap();
+    eventually("the dead letter", || async { graveyard.ready().await == 1 }).await;
+    assert_eq!((untouched.ready().await, since.ready().await), (0, 0));
+}
+
+/// A dead-letter exchange that leads back to the same queue alone takes nothing beyond the limit.
+#[tokio::test]
+async fn a_message_that_would_come_back_to_the_queue_that_gave_it_up_is_dropped() {
+    for server in Server::BOTH {
+        let (fixture, cycle) = limited(server, Some(1)).await;
+        let back = FieldTable::new();
+        fixture.side.queue_bind(&fixture.queue, &cycle.exchange, "bound", &back).await.unwrap();
+        let mut source = hand_back(&fixture, 2).await;
+        eventually("the copy beside it", || async { cycle.ready().await == 1 }).await;
+
+        publish_event(&fixture, "e-2").await;
+
+        let second = next(&mut source).await;
+        assert_eq!(second.message.id.as_deref(), Some("e-2"), "{server:?}");
+        ack(second).await.unwrap();
+        let nothing = tokio::time::timeout(Duration::from_millis(500), source.next()).await;
+        assert!(nothing.is_err(), "{server:?}: it came back");
+    }
+}
+
+/// `B36`: deliveries that nobody looked at count as well, so attempts must stay below the limit with room to spare.
+#[tokio::test]
+async fn a_lost_connection_counts_as_a_delivery_on_a_quorum_queue() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "quorum", &["e-1"]).await;
+        let mut source = fixture.source(1);
+        let held = next(&mut source).await;
+
+        fixture.proxy.cut(Cut::Reset);
+        let again = next(&mut source).await;
+
+        assert_eq!((again.message.redelivered, again.message.delivery_count), (true, 2), "{server:?}");
+        drop(held);
+        ack(again).await.unwrap();
+    }
+}
+
+/// Classic queues count nothing: `redelivered` is all they tell.
+#[tokio::test]
+async fn a_classic_queue_tells_only_that_a_message_comes_again() {
+    for server in Server::BOTH {
+        let fixture = with_messages(server, "classic", &["e-1"]).await;
+        let mut source = fixture.source(1);
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let delivery = next(&mut source).await;
+            told.push((delivery.message.redelivered, delivery.message.delivery_count));
+            retry(delivery, Duration::ZERO).await.unwrap();
+        }
+
+        assert_eq!(told, [(false, 1), (true, 1), (true, 1)], "{server:?}");
+        ack(next(&mut source).await).await.unwrap();
     }
 }
 

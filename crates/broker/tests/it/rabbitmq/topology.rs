@@ -171,6 +171,30 @@ async fn a_queue_that_differs_is_named_with_the_argument_and_both_values() {
     }
 }
 
+/// `B36`: what a quorum queue does with a message that comes back again and again, and whether consign is earlier.
+#[tokio::test]
+async fn the_delivery_limit_that_holds_is_reported_with_what_it_means_for_consumers() {
+    for server in Server::BOTH {
+        let (name, connect) = (unique("limit"), server.connect());
+        let queue = Queue::durable(name.clone(), QueueKind::Quorum);
+        let topology = Topology { exchanges: Vec::new(), queues: vec![queue] };
+        topology.apply(&connect).await.unwrap();
+        let consumed = topology.consumed("of-another-topology", 100).consumed(&name, 20).consumed(&name, 5);
+
+        let findings = consumed.check(&connect).await;
+
+        side(server).await.queue_delete(&name, false, false).await.unwrap();
+        let told = |code: &str| findings.iter().any(|finding| finding.code == code);
+        let codes = ["delivery-limit", "delivery-limit-loses", "attempts-reach-delivery-limit"];
+        let expected = match server {
+            Server::V3 => [true, false, false],
+            Server::V4 => [false, true, true],
+        };
+        assert_eq!(codes.map(told), expected, "{server:?}: {findings:#?}");
+        assert!(told("queue-as-configured"), "attempts are no argument of the queue");
+    }
+}
+
 /// Queues declared by other programs often carry no explicit type.
 #[tokio::test]
 async fn a_classic_queue_that_was_declared_without_a_type_is_as_configured() {
