@@ -107,6 +107,7 @@ fn value(hasher: &mut Sha256, value: &Value) {
         }
         Value::Text(text) => part(hasher, b't', text),
         Value::Boolean(truth) => part(hasher, b'b', if *truth { "1" } else { "0" }),
+        Value::Timestamp(instant) => part(hasher, b'i', &instant.to_string()),
         Value::Json(text) => {
             let canonical = json(text).map(|json| json.canonical());
             part(hasher, b'j', canonical.as_deref().unwrap_or(text));

@@ -4,6 +4,10 @@ use std::fmt;
 
 use crate::json::Json;
 
+mod timestamp;
+
+pub use timestamp::{InvalidTimestamp, Timestamp};
+
 /// A typed value bound into SQL or compared with a marker's column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -19,6 +23,8 @@ pub enum Value {
     Boolean(bool),
     /// JSON text in canonical form.
     Json(String),
+    /// An instant.
+    Timestamp(Timestamp),
 }
 
 /// The type a config gives a value.
@@ -34,6 +40,8 @@ pub enum ValueType {
     Boolean,
     /// Any JSON, in canonical form.
     Json,
+    /// RFC 3339 text, which stands for an instant to the microsecond.
+    Timestamp,
 }
 
 /// Why a payload field does not have the configured type.
@@ -41,7 +49,7 @@ pub enum ValueType {
 #[error("is {found}, not {wanted}")]
 pub struct WrongType {
     wanted: ValueType,
-    found: &'static str,
+    found: String,
 }
 
 impl fmt::Display for ValueType {
@@ -52,6 +60,7 @@ impl fmt::Display for ValueType {
             Self::String => "a string",
             Self::Boolean => "a boolean",
             Self::Json => "json",
+            Self::Timestamp => "a timestamp",
         })
     }
 }
@@ -86,24 +95,32 @@ impl Value {
     /// # Errors
     /// The value has another type; it is never converted.
     pub fn read(json: &Json, wanted: ValueType) -> Result<Self, WrongType> {
-        let wrong = || WrongType { wanted, found: json.kind() };
+        let wrong = || WrongType { wanted, found: json.kind().to_owned() };
         match (wanted, json) {
             (_, Json::Null) => Ok(Self::Null),
             (ValueType::Json, any) => Ok(Self::Json(any.canonical())),
             (ValueType::Boolean, Json::Boolean(truth)) => Ok(Self::Boolean(*truth)),
             (ValueType::String, Json::Text(text)) => Ok(Self::Text(text.clone())),
+            (ValueType::Timestamp, Json::Text(text)) => Timestamp::parse(text)
+                .map(Self::Timestamp)
+                .map_err(|problem| WrongType { wanted, found: problem.to_string() }),
             (ValueType::Integer, Json::Number(number)) => {
                 number.plain().and_then(|text| text.parse().ok()).map(Self::Integer).ok_or_else(wrong)
             }
             (ValueType::Decimal, Json::Number(number)) => number.plain().map(Self::Decimal).ok_or_else(wrong),
             (
-                ValueType::Boolean | ValueType::String | ValueType::Integer | ValueType::Decimal,
+                ValueType::Boolean
+                | ValueType::String
+                | ValueType::Integer
+                | ValueType::Decimal
+                | ValueType::Timestamp,
                 Json::Boolean(_) | Json::Number(_) | Json::Text(_) | Json::Array(_) | Json::Object(_),
             ) => Err(wrong()),
         }
     }
 
-    /// True when a column's text, as the database gives it, stands for this value: numbers by value, text by bytes.
+    /// True when a column's text, as the database gives it, stands for this value: numbers by value,
+    /// times by instant, text by bytes.
     pub fn same_as_stored(&self, stored: Option<&str>) -> bool {
         let Some(stored) = stored else { return *self == Self::Null };
         let number = |text: &str| Json::parse(text.as_bytes()).ok().and_then(|json| json.number_text());
@@ -116,6 +133,7 @@ impl Value {
             Self::Json(wanted) => {
                 Json::parse(stored.as_bytes()).is_ok_and(|json| json.canonical() == *wanted)
             }
+            Self::Timestamp(wanted) => Timestamp::parse_stored(stored) == Some(*wanted),
         }
     }
 
@@ -126,6 +144,49 @@ impl Value {
             Self::Integer(number) => number.to_string(),
             Self::Decimal(text) | Self::Text(text) | Self::Json(text) => text.clone(),
             Self::Boolean(truth) => truth.to_string(),
+            Self::Timestamp(instant) => instant.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timestamp(text: &str) -> Result<Value, WrongType> {
+        Value::read(&Json::Text(text.to_owned()), ValueType::Timestamp)
+    }
+
+    #[test]
+    fn times_are_compared_by_instant_whatever_the_column_s_precision() {
+        let paid_at = timestamp("2026-02-01T08:59:59.500+09:00").unwrap();
+
+        assert_eq!(paid_at.text(), "2026-01-31 23:59:59.500000");
+        assert!(paid_at.same_as_stored(Some("2026-01-31 23:59:59.5")));
+        assert!(paid_at.same_as_stored(Some("2026-01-31 23:59:59.500000")));
+        assert!(!paid_at.same_as_stored(Some("2026-01-31 23:59:59")));
+        assert!(!paid_at.same_as_stored(Some("2026-01-31 23:59:59.500001")));
+        assert!(!paid_at.same_as_stored(Some("2026-01-31")));
+        assert!(!paid_at.same_as_stored(None));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused_with_what_it_is_instead() {
+        for (text, refusal) in [
+            ("2026-01-31T23:59:59", "is a time without an offset, not a timestamp"),
+            ("2016-12-31T23:59:60Z", "is a leap second, not a timestamp"),
+            (
+                "yesterday",
+                "is text that is not a time of the form 2026-01-31T23:59:59.123456Z, not a timestamp",
+            ),
+        ] {
+            assert_eq!(timestamp(text).unwrap_err().to_string(), refusal);
+        }
+        let number = Json::parse(b"1767225600").unwrap();
+        assert_eq!(
+            Value::read(&number, ValueType::Timestamp).unwrap_err().to_string(),
+            "is a whole number, not a timestamp"
+        );
+        assert_eq!(Value::read(&Json::Null, ValueType::Timestamp), Ok(Value::Null));
     }
 }

@@ -136,6 +136,7 @@ impl ComparisonColumn {
             ValueType::String => "string",
             ValueType::Boolean => "boolean",
             ValueType::Json => "json",
+            ValueType::Timestamp => "timestamp",
         }
     }
 }

@@ -140,7 +140,9 @@ impl Binding {
             BindingSource::Pointer(pointer) => payload.pointer(pointer).cloned(),
             BindingSource::Header(wanted) => match header(message, wanted) {
                 None => None,
-                Some(text) if self.value_type == ValueType::String => Some(Json::Text(text.into())),
+                Some(text) if matches!(self.value_type, ValueType::String | ValueType::Timestamp) => {
+                    Some(Json::Text(text.into()))
+                }
                 Some(text) => Some(Json::parse(text.as_bytes()).map_err(|_| FieldRefusal::HeaderText {
                     name: name.into(),
                     source_text: self.source.to_string(),

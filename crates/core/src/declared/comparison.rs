@@ -206,6 +206,8 @@ fn json(value: &Value) -> Json {
         Value::Null => Json::Null,
         Value::Boolean(truth) => Json::Boolean(*truth),
         Value::Text(text) => Json::Text(text.clone()),
+        // One text per instant, whatever offset the message has.
+        Value::Timestamp(instant) => Json::Text(instant.to_string()),
         Value::Integer(number) => reads(&number.to_string()),
         Value::Decimal(text) | Value::Json(text) => reads(text),
     }

@@ -74,7 +74,7 @@ pub enum InvalidKey {
     },
     /// The value has no plain text form.
     #[error(
-        "{template:?} uses {name:?}, which has type json: a key is made of integers, decimals, strings and booleans"
+        "{template:?} uses {name:?}, which has type json: a key is made of integers, decimals, strings, booleans and timestamps"
     )]
     Structured {
         /// The whole template.
@@ -230,7 +230,11 @@ fn key_text(name: &str, value: &Value) -> Result<String, KeyRefusal> {
         Value::Null => no_value("absent or null"),
         Value::Text(text) if text.is_empty() => no_value("empty"),
         Value::Json(_) => no_value("structured"),
-        Value::Text(_) | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) => Ok(value.text()),
+        Value::Text(_)
+        | Value::Integer(_)
+        | Value::Decimal(_)
+        | Value::Boolean(_)
+        | Value::Timestamp(_) => Ok(value.text()),
     }
 }
 

@@ -9,6 +9,9 @@ use sqlx::{Arguments, MySql, Type};
 
 use crate::introspection::{Column, ColumnKind};
 
+/// `YYYY-MM-DD HH:MM:SS.ffffff`.
+const TIMESTAMP_BYTES: usize = 26;
+
 /// A decimal number as its digits. As plain text the server would compute with it in floating point.
 struct Digits(String);
 
@@ -41,6 +44,7 @@ pub(crate) fn add_value(arguments: &mut MySqlArguments, value: &Value) {
         Value::Decimal(digits) => add(arguments, Digits(digits.clone())),
         Value::Text(text) | Value::Json(text) => add(arguments, text.as_str()),
         Value::Boolean(truth) => add(arguments, *truth),
+        Value::Timestamp(instant) => add(arguments, instant.to_string()),
     }
 }
 
@@ -52,6 +56,7 @@ pub(crate) fn weight_of(value: &Value) -> usize {
         Value::Integer(number) => i64::try_from(*number).map_or(40, |_| 8),
         Value::Decimal(text) | Value::Text(text) | Value::Json(text) => text.len(),
         Value::Boolean(_) => 1,
+        Value::Timestamp(_) => TIMESTAMP_BYTES,
     }
 }
 
@@ -71,6 +76,14 @@ pub(crate) fn check_value(value: &Value, column: &Column) -> Result<(), String> 
         Value::Decimal(digits) if digits.contains('.') && column.kind == ColumnKind::Integer => {
             Err(format!("{} holds whole numbers and would round {digits}", column.name))
         }
+        Value::Timestamp(instant) => match column.kind {
+            ColumnKind::DateTime if instant.fits(column.fraction.unwrap_or(0)) => Ok(()),
+            ColumnKind::Text if column.excess(&instant.to_string()).is_none() => Ok(()),
+            _ => Err(format!(
+                "{} is {} and would not keep {instant} to the microsecond: make it DATETIME(6)",
+                column.name, column.declared
+            )),
+        },
         Value::Null | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) | Value::Json(_) => Ok(()),
     }
 }

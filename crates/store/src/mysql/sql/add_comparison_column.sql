@@ -7,4 +7,5 @@ ALTER TABLE `consumed_operation` ADD COLUMN `comparison_column`
 -- ? string: VARCHAR(255) CHARACTER SET utf8mb4 COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */ NULL
 -- ? boolean: TINYINT NULL
 -- ? json: LONGTEXT NULL
+-- ? timestamp: DATETIME(6) NULL
 ;

@@ -25,9 +25,12 @@ pub(crate) type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
 pub(crate) fn bind_stored<'q>(statement: Bound<'q>, value: &'q Value) -> Bound<'q> {
     match value {
         Value::Decimal(digits) => statement.bind(digits.as_str()),
-        Value::Null | Value::Integer(_) | Value::Text(_) | Value::Boolean(_) | Value::Json(_) => {
-            bind_value(statement, value)
-        }
+        Value::Null
+        | Value::Integer(_)
+        | Value::Text(_)
+        | Value::Boolean(_)
+        | Value::Json(_)
+        | Value::Timestamp(_) => bind_value(statement, value),
     }
 }
 
@@ -47,6 +50,9 @@ pub(crate) fn bind_value<'q>(statement: Bound<'q>, value: &'q Value) -> Bound<'q
         },
         Value::Text(text) | Value::Json(text) => statement.bind(text.as_str()),
         Value::Boolean(truth) => statement.bind(i64::from(*truth)),
+        // In UTC, in the form of SQLite's own dates.
+        Value::Timestamp(instant) => statement.bind(instant.to_string()),
+        Value::Timestamp(instant) => statement.bind(instant.to_string()),
     }
 }
 
@@ -65,12 +71,13 @@ pub(crate) fn check_value(value: &Value, column: &Column) -> Result<(), String> 
         | ColumnKind::Other => true,
     };
     let name = &column.name;
+    let too_long = |length: u64| {
+        let limit = column.length.unwrap_or(length);
+        format!("{name} holds {limit} and the value has {length}: widen the column")
+    };
     match value {
         Value::Text(text) | Value::Json(text) => match column.excess(text) {
-            Some(length) => {
-                let limit = column.length.unwrap_or(length);
-                Err(format!("{name} holds {limit} and the value has {length}: widen the column"))
-            }
+            Some(length) => Err(too_long(length)),
             None if numeric && text.trim().parse::<f64>().is_ok() => Err(format!(
                 "{name} is {:?} and would turn text that looks like a number into one: make it a text column",
                 column.declared
@@ -92,7 +99,10 @@ pub(crate) fn check_value(value: &Value, column: &Column) -> Result<(), String> 
         Value::Boolean(_) if column.kind == ColumnKind::Float => {
             Err(format!("{name} is {:?} and would hold 1.0 for true: make it BIGINT", column.declared))
         }
-        Value::Null | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) => Ok(()),
+        // No affinity changes text that is no number.
+        Value::Null | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) | Value::Timestamp(_) => {
+            Ok(())
+        }
     }
 }
 

@@ -7,4 +7,6 @@ ALTER TABLE "consumed_operation" ADD COLUMN "comparison_column"
 -- ? string: TEXT NULL
 -- ? boolean: BOOLEAN NULL
 -- ? json: TEXT NULL
+-- ? timestamp: TEXT NULL
+-- ? timestamp: TEXT NULL
 ;
