@@ -180,6 +180,19 @@ pub struct PurgeMarkers {
     pub limit: Option<u64>,
 }
 
+/// What a purge would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PurgePlan {
+    /// Markers looked at.
+    pub examined: u64,
+    /// Markers that would be deleted.
+    pub old: u64,
+    /// Markers without a date, which are kept for ever.
+    pub undated: u64,
+    /// When the oldest of those that would be deleted was applied.
+    pub oldest_applied_at: Option<String>,
+}
+
 /// What a purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeReport {

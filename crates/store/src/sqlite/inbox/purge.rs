@@ -1,12 +1,14 @@
 //! Purging markers beyond their retention, page by page in the order of their key.
 
+use std::ops::ControlFlow;
+
 use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::{Row, SqliteConnection, query};
 
 use crate::introspection::TableShape;
 use crate::mapping::MarkerMapping;
-use crate::record::{PurgeMarkers, PurgeReport};
+use crate::record::{PurgeMarkers, PurgePlan, PurgeReport};
 use crate::settling::micros;
 use crate::sqlite::connection::UnitError;
 use crate::sqlite::inbox::Inbox;
@@ -31,6 +33,8 @@ struct Page {
     examined: u64,
     undated: u64,
     old: u64,
+    /// The date of the oldest that is old.
+    oldest: Option<String>,
     /// Where it ends.
     last: Option<Key>,
     /// The table goes on behind it.
@@ -47,17 +51,19 @@ impl Inbox {
     /// [`StoreError::Schema`]: the table has no `applied_at`. Otherwise the file cannot be read or written; pages
     /// before that are deleted.
     pub async fn purge_markers(&self, purge: &PurgeMarkers) -> Result<PurgeReport, StoreError> {
-        let mapping = self.mapping().clone();
-        let retention = before(micros(purge.retention));
-        let reading = self.database().read(move |connection| {
-            async move {
-                let shape = dated(connection, &mapping).await?;
-                let row = query(Text::own(PURGE_LIMIT).sql()).bind(retention).fetch_one(connection).await?;
-                Ok((shape, row.try_get::<String, _>(0)?))
-            }
-            .boxed()
-        });
-        let (shape, applied_before) = reading.await?;
+        self.purge_markers_while(purge, |_| ControlFlow::Continue(())).await
+    }
+
+    /// As [`Inbox::purge_markers`], and asks `observe` after every page whether to go on.
+    ///
+    /// # Errors
+    /// As [`Inbox::purge_markers`].
+    pub async fn purge_markers_while(
+        &self,
+        purge: &PurgeMarkers,
+        mut observe: impl FnMut(&PurgeReport) -> ControlFlow<()> + Send,
+    ) -> Result<PurgeReport, StoreError> {
+        let (shape, applied_before) = self.dated(purge).await?;
         let page = purge.page.clamp(1, PAGE_MAX);
         let mut report = PurgeReport::default();
         let mut after: Option<Key> = None;
@@ -83,8 +89,50 @@ impl Inbox {
                 report.finished = true;
                 return Ok(report);
             }
+            if observe(&report).is_break() {
+                return Ok(report);
+            }
             after = Some(last);
         }
+    }
+
+    /// Counts what [`Inbox::purge_markers`] would delete, page by page, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Inbox::purge_markers`].
+    pub async fn plan_purge(&self, purge: &PurgeMarkers) -> Result<PurgePlan, StoreError> {
+        let (shape, applied_before) = self.dated(purge).await?;
+        let page = purge.page.clamp(1, PAGE_MAX);
+        let mut plan = PurgePlan::default();
+        let mut after: Option<Key> = None;
+        loop {
+            let texts = Texts::new(self.mapping(), &shape, after.is_some());
+            let read = self.page(&texts, applied_before.clone(), after, page, u64::MAX).await?;
+            plan.examined += read.examined;
+            plan.undated += read.undated;
+            plan.old += read.old;
+            // Dates of this form sort by time.
+            plan.oldest_applied_at = plan.oldest_applied_at.into_iter().chain(read.oldest).min();
+            if !read.more {
+                return Ok(plan);
+            }
+            after = read.last;
+        }
+    }
+
+    /// The table's shape, and the date before which markers are old, once for a whole walk, so that it ends.
+    async fn dated(&self, purge: &PurgeMarkers) -> Result<(TableShape, String), StoreError> {
+        let mapping = self.mapping().clone();
+        let retention = before(micros(purge.retention));
+        let reading = self.database().read(move |connection| {
+            async move {
+                let shape = dated(connection, &mapping).await?;
+                let row = query(Text::own(PURGE_LIMIT).sql()).bind(retention).fetch_one(connection).await?;
+                Ok((shape, row.try_get::<String, _>(0)?))
+            }
+            .boxed()
+        });
+        reading.await
     }
 
     /// Reads the next markers, up to the one that fills the room there is.
@@ -108,9 +156,15 @@ impl Inbox {
                 for row in &rows {
                     page.examined += 1;
                     page.undated += u64::from(row.try_get::<bool, _>("undated")?);
-                    page.old += u64::from(row.try_get::<bool, _>("old")?);
-                    page.last =
-                        Some((row.try_get_unchecked("consumer_name")?, row.try_get_unchecked("business_key")?));
+                    if row.try_get::<bool, _>("old")? {
+                        page.old += 1;
+                        let applied_at: String = row.try_get("applied_at")?;
+                        page.oldest = page.oldest.take().into_iter().chain([applied_at]).min();
+                    }
+                    page.last = Some((
+                        row.try_get_unchecked("consumer_name")?,
+                        row.try_get_unchecked("business_key")?,
+                    ));
                     if page.old == room {
                         break;
                     }
@@ -153,10 +207,7 @@ impl Texts {
 }
 
 /// The table's columns, `applied_at` among them.
-async fn dated(
-    connection: &mut SqliteConnection,
-    mapping: &MarkerMapping,
-) -> Result<TableShape, UnitError> {
+async fn dated(connection: &mut SqliteConnection, mapping: &MarkerMapping) -> Result<TableShape, UnitError> {
     introspection::check_file(mapping.table())?;
     let shape = introspection::shape(connection, MarkerMapping::TABLE, mapping.names()).await?;
     match shape {

@@ -5,6 +5,7 @@
 --   sorts by time can be old.
 SELECT "consumer_name" AS consumer_name,
     "business_key" AS business_key,
+    CAST("applied_at" AS TEXT) AS applied_at,
     "applied_at" IS NULL AS undated,
     COALESCE(typeof("applied_at") = 'text'
         AND "applied_at" GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]*'
