@@ -6,7 +6,9 @@ use futures_util::FutureExt;
 use sqlx::{Row, SqliteConnection, query, raw_sql};
 
 use crate::introspection::{Column, ColumnKind, TableShape};
-use crate::mapping::{Identifier, MARKER_OPTIONAL, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{
+    Identifier, MARKER_OPTIONAL, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+};
 use crate::sqlite::connection::{Database, UnitError};
 use crate::sqlite::introspection;
 use crate::sqlite::outbox::count;

@@ -96,7 +96,8 @@ impl InboxStore for Inbox {
 
     async fn begin(&self) -> Result<Transaction, StoreError> {
         let prepared = self.prepared().await?;
-        Ok(Transaction::new(self.database().begin_unit().await?, prepared))
+        let live = self.database().begin_unit().await?;
+        Ok(Transaction::new(live, prepared, Arc::clone(&self.shared)))
     }
 
     async fn marker(&self, operation: &Operation) -> Result<Option<StoredMarker>, StoreError> {
@@ -106,7 +107,7 @@ impl InboxStore for Inbox {
     async fn markers(&self, operations: &[&Operation]) -> Result<Vec<Option<StoredMarker>>, StoreError> {
         let prepared = self.prepared().await?;
         let mut found = Vec::with_capacity(operations.len());
-        for (markers, run) in prepared.runs(operations)? {
+        for (markers, run) in self.shared.prepared.noting(prepared.runs(operations))? {
             let Some(consumer) = run.first().map(|operation| operation.consumer.clone()) else { continue };
             let mut keys: Vec<String> = run.iter().map(|operation| operation.key.clone()).collect();
             keys.sort_unstable();

@@ -25,9 +25,7 @@ impl Inbox {
     /// The file cannot be read, or has no table of conflicts.
     pub async fn conflicts(&self, filter: &ConflictFilter) -> Result<Vec<ConflictRecord>, StoreError> {
         let filter = filter.clone();
-        self.database()
-            .read(move |connection| async move { list(connection, &filter).await }.boxed())
-            .await
+        self.database().read(move |connection| async move { list(connection, &filter).await }.boxed()).await
     }
 
     /// One conflict, with all that is kept of both payloads.

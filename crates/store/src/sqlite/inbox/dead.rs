@@ -24,9 +24,7 @@ impl Inbox {
     /// The file cannot be read, or has no table of dead deliveries.
     pub async fn dead_deliveries(&self, filter: &DeadFilter) -> Result<Vec<DeadDeliveryRecord>, StoreError> {
         let filter = filter.clone();
-        self.database()
-            .read(move |connection| async move { list(connection, &filter).await }.boxed())
-            .await
+        self.database().read(move |connection| async move { list(connection, &filter).await }.boxed()).await
     }
 
     /// One dead delivery, with its whole payload.

@@ -11,6 +11,7 @@ use sqlx::{Sqlite, raw_sql};
 
 use crate::sqlite::connection::{UnitError, shielded};
 use crate::sqlite::failure;
+use crate::sqlite::inbox::Shared;
 use crate::sqlite::inbox::marker::Prepared;
 use crate::sqlite::inbox::progress;
 use crate::sqlite::inbox::value::{StatementError, run};
@@ -27,6 +28,8 @@ pub struct Transaction {
     /// Why it must not be committed any more.
     failed: Option<StoreError>,
     prepared: Arc<Prepared>,
+    /// To look at the table afresh after it did not fit.
+    shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Transaction {
@@ -36,8 +39,8 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(super) fn new(live: Live, prepared: Arc<Prepared>) -> Self {
-        Self { live: Some(live), failed: None, prepared }
+    pub(super) fn new(live: Live, prepared: Arc<Prepared>, shared: Arc<Shared>) -> Self {
+        Self { live: Some(live), failed: None, prepared, shared }
     }
 
     /// The transaction itself, for handlers that bring their own statements and for appending events to an outbox in
@@ -68,7 +71,7 @@ impl Transaction {
     /// Puts the transaction back and says what the step's error means; only a refused value leaves it usable.
     fn conclude<T>(&mut self, live: Live, result: Result<T, UnitError>) -> Result<T, StoreError> {
         self.live = Some(live);
-        result.map_err(UnitError::judged).inspect_err(|error| {
+        self.shared.prepared.noting(result.map_err(UnitError::judged)).inspect_err(|error| {
             if !matches!(error, StoreError::Data(_)) {
                 self.failed.get_or_insert_with(|| error.clone());
             }
@@ -83,7 +86,7 @@ impl InboxTransaction for Transaction {
 
     async fn mark_all(&mut self, operations: &[&Operation]) -> Result<Mark, StoreError> {
         let prepared = Arc::clone(&self.prepared);
-        let runs = prepared.runs(operations)?;
+        let runs = self.shared.prepared.noting(prepared.runs(operations))?;
         for operation in operations {
             prepared.check(operation)?;
         }

@@ -164,7 +164,7 @@ async fn an_inbox_handler_can_append_in_its_own_transaction() {
 
     for commits in [false, true] {
         let mut tx = inbox.begin().await.unwrap();
-        outbox.append(tx.inner().unwrap(), paid("follow-up")).await.unwrap();
+        outbox.append(tx.inner().await.unwrap(), paid("follow-up")).await.unwrap();
         if commits {
             tx.commit().await.unwrap();
         } else {

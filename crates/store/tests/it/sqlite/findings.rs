@@ -62,7 +62,7 @@ async fn missing_tables_and_columns_are_errors() {
     assert_eq!(severity(&findings, "outbox-table-missing"), Some(Severity::Error));
     let findings = empty.inbox().await.findings().await.unwrap();
     assert_eq!(severity(&findings, "marker-table-missing"), Some(Severity::Error));
-    assert_eq!(of(&findings, "inbox-table-missing").len(), 2);
+    assert_eq!(of(&findings, "inbox-table-missing").len(), 5);
 
     let lacking = File::empty().await;
     lacking.run(&CONTRACT.replace("lease_token VARCHAR(64) NULL,", "")).await;

@@ -88,7 +88,7 @@ async fn consume(inbox: Inbox) {
                 column: "amount".into(),
                 value: Value::Integer(1),
             }]),
-            aggregate_version: None,
+            ..Operation::default()
         };
         let delivery = Delivery { message: Message::default(), receipt: NoReceipt };
         if let Ok(committed) = process.process(delivery, &operation, &Award).await {

@@ -4,6 +4,7 @@ use consign_conformance::store::request::request;
 use consign_core::ports::{OutboxStore, StoreError};
 use consign_core::value::ValueType;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
+use consign_store::record::{Audit, ConflictFilter};
 use consign_store::sqlite::{Outbox, Schema};
 
 use crate::sqlite::file::{CONTRACT, File};
@@ -14,7 +15,7 @@ async fn a_plan_changes_nothing_and_an_applied_one_leaves_nothing_to_do() {
     let schema = file.schema().await;
 
     let plan = schema.plan().await.unwrap();
-    assert_eq!(plan.len(), 5);
+    assert_eq!(plan.len(), 8);
     assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema").await, 0);
 
     assert_eq!(schema.apply().await.unwrap(), plan);
@@ -95,6 +96,53 @@ async fn a_table_that_lacks_what_cannot_be_added_is_refused_whole() {
     assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table'").await, 1);
 }
 
+/// The records of a version that gave them no ids.
+const WITHOUT_IDS: &str = "
+CREATE TABLE consign_conflict (
+    consumer_name VARCHAR(64) NOT NULL, business_key VARCHAR(128) NOT NULL, content_digest CHAR(64) NOT NULL,
+    event_id VARCHAR(255) NULL, existing_event_id VARCHAR(255) NULL, comparison TEXT NOT NULL, existing TEXT NOT NULL,
+    source VARCHAR(255) NOT NULL, payload BLOB NOT NULL, payload_bytes BIGINT NOT NULL, count BIGINT NOT NULL,
+    first_seen_at TEXT NOT NULL, last_seen_at TEXT NOT NULL, resolved_at TEXT NULL, resolution VARCHAR(255) NULL,
+    PRIMARY KEY (consumer_name, business_key, content_digest));
+CREATE TABLE consign_dead_delivery (
+    consumer_name VARCHAR(64) NOT NULL, content_digest CHAR(64) NOT NULL, business_key VARCHAR(255) NULL,
+    message_id VARCHAR(255) NULL, message_type VARCHAR(255) NULL, source VARCHAR(255) NOT NULL,
+    reason VARCHAR(1024) NOT NULL, headers TEXT NULL, payload BLOB NOT NULL, payload_bytes BIGINT NOT NULL,
+    count BIGINT NOT NULL, first_seen_at TEXT NOT NULL, last_seen_at TEXT NOT NULL, resolved_at TEXT NULL,
+    resolution VARCHAR(255) NULL, PRIMARY KEY (consumer_name, content_digest));
+INSERT INTO consign_conflict VALUES
+    ('c', 'k', 'd2', 'e2', 'e1', 'amount=2', 'amount=1', 'q', x'02', 1, 3, '2026-01-02', '2026-01-02', NULL, NULL),
+    ('c', 'k', 'd1', 'e3', 'e1', 'amount=3', 'amount=1', 'q', x'03', 1, 4, '2026-01-01', '2026-01-03', '2026-01-04', 'x');
+INSERT INTO consign_dead_delivery VALUES
+    ('c', 'd', 'k', 'm', 't', 'q', 'no such account', '{\"a\":\"b\"}', x'ff', 100000, 2, '2026-01-01', '2026-01-02', NULL,
+    NULL);";
+
+#[tokio::test]
+async fn records_without_ids_are_moved_into_tables_with_ids() {
+    let file = File::empty().await;
+    file.run(WITHOUT_IDS).await;
+    let schema = file.schema().await;
+
+    let plan = schema.plan().await.unwrap();
+    assert!(plan.iter().any(|sql| sql.contains("INSERT INTO \"consign_conflict_next\"")), "{plan:#?}");
+    assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema WHERE name LIKE '%next%'").await, 0);
+    assert_eq!(schema.apply().await.unwrap(), plan);
+
+    assert!(schema.plan().await.unwrap().is_empty());
+    let inbox = file.inbox().await;
+    let [newer, older] = &inbox.conflicts(&ConflictFilter::default()).await.unwrap()[..] else { panic!() };
+    assert_eq!((older.id, older.event_id.as_deref(), older.count), (1, Some("e3"), 4));
+    assert_eq!((newer.id, newer.event_id.as_deref(), newer.count), (2, Some("e2"), 3));
+    assert_eq!((&newer.payload[..], newer.message_id.as_deref()), (&[2_u8][..], None));
+    let dead = inbox.dead_delivery(1).await.unwrap().expect("it is moved");
+    assert_eq!((dead.reason.as_str(), dead.payload_bytes, dead.attempts), ("no such account", 100_000, None));
+    assert_eq!(dead.headers, [("a".to_owned(), "b".to_owned())]);
+    assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema WHERE name LIKE '%next%'").await, 0);
+    let audit = Audit::default();
+    let cut = inbox.requeue_dead_delivery(1, &audit).await.unwrap_err();
+    assert!(matches!(&cut, StoreError::Data(text) if text.contains("1 of the message's 100000 bytes")), "{cut}");
+}
+
 /// Two deployments that migrate at once do the work once.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_at_the_same_time_run_one_after_the_other() {
@@ -108,5 +156,5 @@ async fn migrations_at_the_same_time_run_one_after_the_other() {
     let mut applied = tasks.join_all().await;
 
     applied.sort_unstable();
-    assert_eq!(applied, [0, 0, 0, 5]);
+    assert_eq!(applied, [0, 0, 0, 8]);
 }

@@ -79,6 +79,10 @@ async fn rows_are_found_by_their_unique_key() {
         "sweep_return.sql",
         "sweep_dead.sql",
         "marker_select.sql",
+        "marker_delete.sql",
+        "event_payload.sql",
+        "dead_event_requeue.sql",
+        "event_discard.sql",
     ];
     for file in [File::contract().await, File::migrated().await] {
         for name in names {
@@ -86,4 +90,24 @@ async fn rows_are_found_by_their_unique_key() {
             assert!(plan.contains("SEARCH") && plan.contains("sqlite_autoindex"), "{name}: {plan}");
         }
     }
+}
+
+#[tokio::test]
+async fn markers_are_purged_along_their_key() {
+    let file = File::migrated().await;
+    for name in ["marker_page.sql", "marker_purge.sql"] {
+        let plan = plan(&file, name).await;
+        assert!(plan.contains("sqlite_autoindex_consumed_operation_1"), "{name}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{name}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn parked_deliveries_are_found_by_their_time_or_their_step() {
+    let plan = plan(&File::migrated().await, "parked_select.sql").await;
+
+    for index in ["consign_parked_due", "consign_parked_step", "sqlite_autoindex_consign_progress_1"] {
+        assert!(plan.contains(index), "{index}: {plan}");
+    }
+    assert!(!plan.contains("SCAN consign_parked_delivery"), "{plan}");
 }
