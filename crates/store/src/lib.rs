@@ -4,10 +4,11 @@
 //!   rendered for those names. [`introspection`]: what a table really has.
 //! - [`append`]: what producers may append. [`row`]: a stored row on its way to a claim. [`settling`]: settlements
 //!   grouped into statements. [`headers`], [`diagnostic`]: headers as JSON text, texts cut to their column.
-//! - Counts: [`status`]. What people look at and decide about: [`record`].
+//! - What a consumer demands of its markers: [`demand`]. Counts: [`status`]. What people look at and decide about: [`record`].
 //! - `mysql`, `sqlite`: the dialects, behind the features of the same names. SQL lives in their `sql` folders.
 
 pub mod append;
+pub mod demand;
 pub mod diagnostic;
 pub mod headers;
 pub mod introspection;

@@ -14,6 +14,7 @@ use crate::mysql::prepared::Kept;
 use crate::record::draft::{ConflictDraft, DeadDraft};
 use crate::status::InboxStatus;
 
+mod check;
 mod marker;
 mod progress;
 mod record;

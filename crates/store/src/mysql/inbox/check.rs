@@ -1,0 +1,57 @@
+//! Checks of one consumer against the tables there are, without consuming.
+
+use consign_core::finding::Finding;
+use consign_core::ports::StoreError;
+use futures_util::FutureExt;
+use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, Statement as _};
+
+use crate::demand::{MarkerDemand, Typing};
+use crate::mapping::MarkerMapping;
+use crate::mysql::connection::Lane;
+use crate::mysql::inbox::Inbox;
+use crate::mysql::introspection;
+
+impl Inbox {
+    /// What of the marker table does not fit a consumer. Empty when the table is missing, which
+    /// [`Inbox::findings`] reports.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub async fn consumer_findings(&self, demand: &MarkerDemand) -> Result<Vec<Finding>, StoreError> {
+        let (mapping, demand) = (self.mapping().clone(), demand.clone());
+        self.database()
+            .read(Lane::General, move |connection| {
+                async move {
+                    let shape =
+                        introspection::shape(connection, MarkerMapping::TABLE, mapping.names()).await?;
+                    let findings =
+                        shape.map(|shape| demand.findings(mapping.table(), &shape, Typing::Declared));
+                    Ok(findings.unwrap_or_default())
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Prepares a statement without running it, and counts its placeholders.
+    ///
+    /// # Errors
+    /// The server refuses the statement, or cannot be reached.
+    pub async fn prepare(&self, sql: &str) -> Result<usize, StoreError> {
+        let sql = sql.to_owned();
+        self.database()
+            .read(Lane::General, move |connection| {
+                async move {
+                    // The statement comes from the config; nothing of a payload is in it.
+                    let prepared = connection.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
+                    Ok(match prepared.parameters() {
+                        Some(Either::Left(types)) => types.len(),
+                        Some(Either::Right(count)) => count,
+                        None => 0,
+                    })
+                }
+                .boxed()
+            })
+            .await
+    }
+}
