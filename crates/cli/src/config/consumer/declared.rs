@@ -142,6 +142,7 @@ fn bindings(checker: &mut Checker<'_>, key: &str, raw: BTreeMap<String, RawBindi
         ("string", ValueType::String),
         ("boolean", ValueType::Boolean),
         ("json", ValueType::Json),
+        ("timestamp", ValueType::Timestamp),
     ];
     let count = raw.len();
     let mut bindings = BTreeMap::new();
@@ -151,7 +152,7 @@ fn bindings(checker: &mut Checker<'_>, key: &str, raw: BTreeMap<String, RawBindi
         let word = checker.required(
             &type_key,
             raw.kind,
-            "type = \"integer\", \"decimal\", \"string\", \"boolean\" or \"json\"",
+            "type = \"integer\", \"decimal\", \"string\", \"boolean\", \"json\" or \"timestamp\"",
         );
         let value_type = word.and_then(|word| checker.choice(&type_key, &word, &types));
         let source = match (raw.pointer, raw.header) {
