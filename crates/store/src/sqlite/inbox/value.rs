@@ -52,7 +52,6 @@ pub(crate) fn bind_value<'q>(statement: Bound<'q>, value: &'q Value) -> Bound<'q
         Value::Boolean(truth) => statement.bind(i64::from(*truth)),
         // In UTC, in the form of SQLite's own dates.
         Value::Timestamp(instant) => statement.bind(instant.to_string()),
-        Value::Timestamp(instant) => statement.bind(instant.to_string()),
     }
 }
 
