@@ -56,6 +56,19 @@ const RULES: &[Rule] = &[
         why: "a broker adapter knows nothing of stores or of the application",
     },
     Rule {
+        package: "consign-filter",
+        never: &[
+            "consign",
+            "consign-amqp",
+            "consign-broker",
+            "consign-cli",
+            "consign-lab",
+            "consign-sim",
+            "consign-store",
+        ],
+        why: "the filter gives hints and knows neither stores nor brokers",
+    },
+    Rule {
         package: "consign",
         never: &["consign-lab", "consign-sim"],
         why: "the library does not know its users",

@@ -57,7 +57,11 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
         match destination {
             DestinationConfig::RabbitMq(broker) => {
                 let connect = parts::connect_options(&broker.url, &broker.tls)?;
-                let found = parts::topology(broker).check(&connect).await;
+                let consumers = config.consumers.iter().filter(|consumer| consumer.source == *name);
+                let topology = consumers.fold(parts::topology(broker), |topology, consumer| {
+                    topology.consumed(&consumer.queue, consumer.attempts_max)
+                });
+                let found = topology.check(&connect).await;
                 findings.extend(found.into_iter().map(|finding| for_consumers(config, finding)));
             }
             DestinationConfig::Embedded(file) => {
