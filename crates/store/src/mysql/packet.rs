@@ -85,7 +85,7 @@ mod tests {
 
         assert_eq!(lengths(100, 50, by_list), [100]);
         assert_eq!(lengths(200, 50, by_list), [128, 72], "256 of them would be too many");
-        assert_eq!(lengths(600, 4, by_list), [512, 88]);
+        assert_eq!(lengths(300, 4, by_list), [128, 128, 44]);
         assert_eq!(lengths(2, 1 << 20, by_list), [1, 1]);
         assert_eq!(list::<usize>(&[], |weight| *weight), 0);
     }
