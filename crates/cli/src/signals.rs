@@ -8,6 +8,23 @@ const FORCED: i32 = 1;
 
 /// Watches for signals in a task of its own.
 pub fn watch(trigger: ShutdownTrigger) -> anyhow::Result<()> {
+    watch_with(
+        trigger,
+        "draining: no more claims, waiting for what is in flight; a second signal ends at once",
+        "second signal: ending at once; leased rows come back by a sweep",
+    )
+}
+
+/// The same for a short command that works in small steps, each of which is whole.
+pub fn watch_between_steps(trigger: ShutdownTrigger) -> anyhow::Result<()> {
+    watch_with(
+        trigger,
+        "stopping after this step; a second signal ends at once",
+        "second signal: ending at once; the step at hand may or may not have been committed",
+    )
+}
+
+fn watch_with(trigger: ShutdownTrigger, first: &'static str, second: &'static str) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
@@ -18,13 +35,11 @@ pub fn watch(trigger: ShutdownTrigger) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
             if asked {
-                tracing::warn!("second signal: ending at once; leased rows come back by a sweep");
+                tracing::warn!("{second}");
                 std::process::exit(FORCED);
             }
             asked = true;
-            tracing::info!(
-                "draining: no more claims, waiting for what is in flight; a second signal ends at once"
-            );
+            tracing::info!("{first}");
             trigger.request();
         }
     });

@@ -70,7 +70,10 @@ async fn document(config: &Config, store: &Store) -> anyhow::Result<Value> {
     }
     Ok(json!({
         "outbox": outboxes,
-        "inbox": { "markers": inbox.markers, "conflicts": inbox.conflicts, "dead_deliveries": inbox.dead_deliveries },
+        "inbox": {
+            "markers": inbox.markers, "conflicts": inbox.conflicts,
+            "dead_deliveries": inbox.dead_deliveries, "parked_deliveries": inbox.parked,
+        },
         "queues": queues,
     }))
 }
@@ -88,7 +91,8 @@ fn print(document: &Value) -> anyhow::Result<()> {
         "fenced",
     ];
     print_rows(&outbox, &document["outbox"])?;
-    print_rows(&["markers", "conflicts", "dead_deliveries"], &json!([document["inbox"]]))?;
+    let inbox = ["markers", "conflicts", "dead_deliveries", "parked_deliveries"];
+    print_rows(&inbox, &json!([document["inbox"]]))?;
     print_rows(&["destination", "queue", "ready", "delayed", "leased"], &document["queues"])
 }
 
