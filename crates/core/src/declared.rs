@@ -32,7 +32,9 @@ pub use comparison::{
 pub use guard::{DeclaredGuard, DeclaredRule, GuardRefusal, InvalidGuard, VersionSource};
 pub use key::{InvalidKey, KeyRefusal, KeyTemplate};
 pub use spelling::nearest_name;
-pub use statement::{ExpectRows, InvalidRowCount, InvalidStatement, Statement};
+pub use statement::{
+    ExpectRows, InsertShape, InvalidRowCount, InvalidStatement, Role, SetShape, Statement, UpdateShape,
+};
 
 /// The header that carries the aggregate's version.
 pub const AGGREGATE_VERSION_HEADER: &str = "consign-aggregate-version";
@@ -251,7 +253,7 @@ impl DeclaredConsumer {
 
 impl<Tx: InboxTransaction> Handler<Tx> for DeclaredChange {
     async fn apply(&self, tx: &mut Tx, _: &Operation, _: &Message) -> Result<(), HandlerError> {
-        for (index, (statement, values)) in self.statements.iter().zip(&self.values).enumerate() {
+        for (index, (statement, values)) in self.steps().enumerate() {
             let rows = tx.execute(statement.sql(), values).await?;
             self.expect(index, rows)?;
         }
@@ -279,6 +281,11 @@ impl<Tx: InboxTransaction> Handler<Tx> for DeclaredChange {
 }
 
 impl DeclaredChange {
+    /// The statements in order, each with this message's values.
+    pub fn steps(&self) -> impl Iterator<Item = (&Statement, &[Value])> {
+        self.statements.iter().zip(self.values.iter().map(Vec::as_slice))
+    }
+
     fn expect(&self, index: usize, rows: u64) -> Result<(), HandlerError> {
         let expected = self.statements[index].expect_rows;
         if expected.accepts(rows) {

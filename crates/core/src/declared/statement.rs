@@ -8,14 +8,17 @@ use crate::declared::spelling::nearest_name;
 use crate::value::Value;
 
 mod scan;
+mod shape;
 
 use scan::{Piece, pieces};
+pub use shape::{InsertShape, Role, SetShape, UpdateShape};
 
 /// One SQL statement of a declared consumer, ready to run with `?` placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     sql: String,
     parameters: Vec<String>,
+    shape: Option<SetShape>,
     /// How many rows it must change.
     pub expect_rows: ExpectRows,
 }
@@ -139,7 +142,8 @@ impl Statement {
         let mut parameters = Vec::new();
         let mut first_word = None;
         let mut ended = false;
-        for piece in pieces(sql)? {
+        let pieces = pieces(sql)?;
+        for &piece in &pieces {
             match piece {
                 Piece::Parameter(name) if !known.contains(&name) => return Err(unknown(name, &known)),
                 Piece::Semicolon if first_word.is_none() => return Err(InvalidStatement::Empty),
@@ -167,7 +171,7 @@ impl Statement {
         if !matches!(word.as_str(), "INSERT" | "UPDATE" | "DELETE" | "REPLACE" | "WITH") {
             return Err(InvalidStatement::Kind { word });
         }
-        Ok(Self { sql: out.trim().to_owned(), parameters, expect_rows })
+        Ok(Self { sql: out.trim().to_owned(), parameters, shape: shape::recognize(&pieces), expect_rows })
     }
 
     /// The SQL with a `?` for every parameter.
@@ -178,6 +182,11 @@ impl Statement {
     /// The names behind the placeholders, in order.
     pub fn parameters(&self) -> &[String] {
         &self.parameters
+    }
+
+    /// The form in which many runs of it can become one, when it has a form that is known.
+    pub fn shape(&self) -> Option<&SetShape> {
+        self.shape.as_ref()
     }
 
     /// The values behind the placeholders, in order.
