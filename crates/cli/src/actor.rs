@@ -23,7 +23,8 @@ impl ActorArguments {
 
 /// The name that was given, or the one of the environment.
 fn actor(given: Option<String>, environment: impl Fn(&str) -> Option<String>) -> String {
-    let known = || ["USER", "LOGNAME"].into_iter().find_map(|name| environment(name).filter(|name| !name.is_empty()));
+    let known =
+        || ["USER", "LOGNAME"].into_iter().find_map(|name| environment(name).filter(|name| !name.is_empty()));
     given.or_else(known).unwrap_or_else(|| "unknown".into())
 }
 

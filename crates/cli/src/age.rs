@@ -24,7 +24,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(FORM.into());
     }
-    let age = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)).map(Duration::from_secs);
+    let age =
+        number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)).map(Duration::from_secs);
     age.filter(|age| *age <= AGE_MAX).ok_or_else(|| "is longer than a hundred years".into())
 }
 
@@ -34,14 +35,18 @@ mod tests {
 
     #[test]
     fn an_age_is_a_whole_number_with_its_unit() {
-        for (text, seconds) in [("0s", 0), ("90s", 90), ("15m", 900), ("2h", 7_200), ("30d", 2_592_000), ("1w", 604_800)] {
+        for (text, seconds) in
+            [("0s", 0), ("90s", 90), ("15m", 900), ("2h", 7_200), ("30d", 2_592_000), ("1w", 604_800)]
+        {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
     }
 
     #[test]
     fn anything_else_is_refused_with_the_form() {
-        for text in ["", "h", "2", "-2h", "+2h", "2.5h", "2 h", "2H", "2小时", "99999999999999999999d", "36501d"] {
+        for text in
+            ["", "h", "2", "-2h", "+2h", "2.5h", "2 h", "2H", "2小时", "99999999999999999999d", "36501d"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

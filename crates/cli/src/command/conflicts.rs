@@ -10,6 +10,9 @@ use crate::exit::Exit;
 use crate::output::{self, Decisions, Form, Payload, Table};
 use crate::parts::{self, Store};
 
+/// Of a compared content, a list shows at most this many characters.
+const SHOWN: usize = 60;
+
 /// What `consign conflicts` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -118,21 +121,25 @@ async fn list(config: &Config, list: &List) -> anyhow::Result<Exit> {
         output::print_json(&json!({ "conflicts": conflicts, "more": more }))?;
         return Ok(Exit::Fine);
     }
-    let mut table = Table::new(["ID", "CONSUMER", "KEY", "CAME", "APPLIED", "COUNT", "LAST SEEN", "RESOLUTION"]);
+    let mut table =
+        Table::new(["ID", "CONSUMER", "KEY", "CAME", "APPLIED", "COUNT", "LAST SEEN", "RESOLUTION"]);
     for conflict in &conflicts {
         table.row([
             &conflict.id.to_string(),
             &conflict.consumer,
             &conflict.business_key,
-            &conflict.comparison,
-            &conflict.existing,
+            &output::shortened(&conflict.comparison, SHOWN),
+            &output::shortened(&conflict.existing, SHOWN),
             &conflict.count.to_string(),
             &conflict.last_seen_at,
             conflict.resolution.as_deref().unwrap_or("-"),
         ]);
     }
     if table.is_empty() {
-        eprintln!("no conflicts{}", if list.all { "" } else { " wait for a decision; --all lists resolved ones, too" });
+        eprintln!(
+            "no conflicts{}",
+            if list.all { "" } else { " wait for a decision; --all lists resolved ones, too" }
+        );
     } else {
         output::print(&table)?;
     }
@@ -143,9 +150,9 @@ async fn list(config: &Config, list: &List) -> anyhow::Result<Exit> {
 }
 
 async fn show(config: &Config, id: &str, form: Form) -> anyhow::Result<Exit> {
-    let number = parse(id)?;
+    let id = parse(id)?;
     let store = parts::open_store(config).await?;
-    let conflict = store.conflict(config, number).await?.with_context(|| missing(id))?;
+    let conflict = store.conflict(config, id).await?.with_context(|| missing(id))?;
     match form {
         Form::Json => {
             let mut document = facts(&conflict);
@@ -162,25 +169,25 @@ async fn show(config: &Config, id: &str, form: Form) -> anyhow::Result<Exit> {
 
 async fn resolve(config: &Config, resolve: &Resolve) -> anyhow::Result<Exit> {
     // Every id is read before anything is decided, so that a slip of the hand decides nothing.
-    let ids: Vec<(&str, i64)> =
-        resolve.ids.iter().map(|id| Ok((id.as_str(), parse(id)?))).collect::<anyhow::Result<_>>()?;
+    let ids: Vec<i64> = resolve.ids.iter().map(|id| parse(id)).collect::<anyhow::Result<_>>()?;
     let store = parts::open_store(config).await?;
     let audit = resolve.actor.audit();
     let mut decisions = Decisions::new(Form::of(resolve.json));
-    for (id, number) in ids {
+    for id in ids {
         let decided = if resolve.keep {
-            store.keep_conflict(config, number, &audit).await
+            store.keep_conflict(config, id, &audit).await
         } else {
-            store.reprocess_conflict(config, number, &audit).await
+            store.reprocess_conflict(config, id, &audit).await
         };
         match decided {
-            Ok(true) if resolve.keep => decisions.done(id, "kept: what was applied first stands")?,
+            Ok(true) if resolve.keep => decisions.done(id, "kept", "what was applied first stands")?,
             Ok(true) => decisions.done(
                 id,
-                "reprocessed: the old marker is gone, and the running consumers process the message as a new operation; \
-                 the effect of the first one stays",
+                "reprocessed",
+                "the old marker is gone, and the running consumers process the message as a new operation; the effect of \
+                 the first one stays",
             )?,
-            Ok(false) => decisions.failed(id, &unresolvable(&store, config, id, number).await),
+            Ok(false) => decisions.failed(id, &unresolvable(&store, config, id).await),
             Err(error) => decisions.failed(id, &error),
         }
     }
@@ -188,8 +195,8 @@ async fn resolve(config: &Config, resolve: &Resolve) -> anyhow::Result<Exit> {
 }
 
 /// Why no unresolved conflict has this id.
-async fn unresolvable(store: &Store, config: &Config, id: &str, number: i64) -> anyhow::Error {
-    match store.conflict(config, number).await {
+async fn unresolvable(store: &Store, config: &Config, id: i64) -> anyhow::Error {
+    match store.conflict(config, id).await {
         Ok(Some(conflict)) => anyhow::anyhow!(
             "was {} at {} already: it opens again when the same content comes again",
             conflict.resolution.as_deref().unwrap_or("resolved"),
@@ -207,7 +214,7 @@ fn parse(id: &str) -> anyhow::Result<i64> {
     }
 }
 
-fn missing(id: &str) -> String {
+fn missing(id: i64) -> String {
     format!("there is no conflict {id}: `consign conflicts list --all` shows them all")
 }
 
@@ -244,7 +251,12 @@ fn reprocessable(conflict: &ConflictRecord) -> bool {
 }
 
 fn headers(conflict: &ConflictRecord) -> Value {
-    conflict.headers.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))).collect::<Map<_, _>>().into()
+    conflict
+        .headers
+        .iter()
+        .map(|(name, text)| (name.clone(), Value::from(text.as_str())))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn came(conflict: &ConflictRecord) -> Payload<'_> {
@@ -301,5 +313,8 @@ fn page(conflict: &ConflictRecord) -> String {
             conflict.id
         ),
     };
-    format!("{common}\n{sides}\npayload that came:\n{}\npayload that was applied:\n{existing}{hint}", came(conflict).lines())
+    format!(
+        "{common}\n{sides}\npayload that came:\n{}\npayload that was applied:\n{existing}{hint}",
+        came(conflict).lines()
+    )
 }

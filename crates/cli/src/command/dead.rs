@@ -142,7 +142,9 @@ async fn list(config: &Config, filters: &Filters, limit: u32, form: Form) -> any
     }
     decision::tell(&notes);
     if more {
-        eprintln!("there are more than {limit}: raise --limit, or narrow with --type, --consumer or --reason");
+        eprintln!(
+            "there are more than {limit}: raise --limit, or narrow with --type, --consumer or --reason"
+        );
     }
     Ok(Exit::Fine)
 }
@@ -151,7 +153,8 @@ fn table(letters: &[Letter]) -> Table {
     let mut table = Table::new(["ID", "TYPE", "FOR", "KEY", "ATTEMPTS", "AT", "REASON"]);
     for letter in letters {
         let attempts = letter.attempts().map_or_else(|| "-".into(), |attempts| attempts.to_string());
-        let reason = letter.reason().map_or_else(|| "-".into(), shortened);
+        let reason =
+            letter.reason().map_or_else(|| "-".into(), |reason| output::shortened(reason, REASON_SHOWN));
         table.row([
             &letter.id().to_string(),
             letter.letter_type().unwrap_or("-"),
@@ -165,13 +168,6 @@ fn table(letters: &[Letter]) -> Table {
     table
 }
 
-fn shortened(reason: &str) -> String {
-    match reason.char_indices().nth(REASON_SHOWN) {
-        Some((end, _)) => format!("{}...", &reason[..end]),
-        None => reason.into(),
-    }
-}
-
 async fn show(config: &Config, id: &str, form: Form) -> anyhow::Result<Exit> {
     let id: LetterId = id.parse()?;
     let store = parts::open_store(config).await?;
@@ -179,7 +175,8 @@ async fn show(config: &Config, id: &str, form: Form) -> anyhow::Result<Exit> {
     match form {
         Form::Json => {
             let mut document = letter.facts();
-            let headers = letter.headers().iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+            let headers =
+                letter.headers().iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
             document.insert("headers".into(), headers.collect::<Map<_, _>>().into());
             document.insert("payload".into(), letter.payload().map_or(Value::Null, output::Payload::json));
             output::print_json(&json!({ "dead": document }))?;
@@ -211,7 +208,10 @@ async fn requeue(config: &Config, requeue: Requeue) -> anyhow::Result<Exit> {
     let mistake = if requeue.all {
         requeue.filters.mistake()
     } else {
-        requeue.filters.any().then(|| "filters choose with --all only: give ids, or --all with filters".to_owned())
+        requeue
+            .filters
+            .any()
+            .then(|| "filters choose with --all only: give ids, or --all with filters".to_owned())
     };
     if let Some(mistake) = mistake {
         eprintln!("error: {mistake}");
@@ -260,7 +260,9 @@ async fn find(store: &Store, config: &Config, id: &LetterId) -> anyhow::Result<O
 
 fn missing(id: &LetterId) -> String {
     match id {
-        LetterId::Event { .. } => format!("there is no event for {id}: `consign dead list` shows what is dead"),
+        LetterId::Event { .. } => {
+            format!("there is no event for {id}: `consign dead list` shows what is dead")
+        }
         LetterId::Delivery(_) => format!("there is no dead {id}: `consign dead list` shows what is dead"),
     }
 }

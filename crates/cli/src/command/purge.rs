@@ -18,13 +18,11 @@ const DAY: u64 = 86_400;
 
 /// What `consign purge` is asked to do.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  consign purge --markers\n  consign purge --markers --yes\n  \
+#[command(after_help = "Examples:\n  consign purge --markers\n  consign purge --markers --yes\n  \
                   consign purge --markers --older-than 90d --batch 500 --yes --json\n\n\
                   Without --yes nothing is deleted: the number and the oldest date are told. A marker is what keeps a late \
                   copy of its event from being applied again, so an age below the config's horizon (publishing, consuming \
-                  and replay) is refused with exit code 2. Ctrl-C stops between two batches."
-)]
+                  and replay) is refused with exit code 2. Ctrl-C stops between two batches.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
@@ -66,9 +64,11 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// The age beyond which markers go, unless a late copy of their events may still come.
 fn retention(config: &Config, arguments: &Arguments) -> Result<Duration, String> {
     if !arguments.markers {
-        return Err("say what to purge: --markers purges markers of applied operations; SENT rows of the outbox are \
+        return Err(
+            "say what to purge: --markers purges markers of applied operations; SENT rows of the outbox are \
                     not purged by this version"
-            .into());
+                .into(),
+        );
     }
     let retention = arguments.older_than.or(config.inbox.retention).ok_or(
         "how long markers are kept is not set: set retention_days under [inbox], or give --older-than, such as 30d",
@@ -139,7 +139,9 @@ async fn purge(config: &Config, purge: &PurgeMarkers, json: bool) -> anyhow::Res
 
 fn tell_undated(undated: u64) {
     if undated > 0 {
-        eprintln!("{undated} markers have no applied_at and are never purged: they are from before the column");
+        eprintln!(
+            "{undated} markers have no applied_at and are never purged: they are from before the column"
+        );
     }
 }
 

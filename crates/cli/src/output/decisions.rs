@@ -37,23 +37,25 @@ impl Decisions {
         Self { form, done: Vec::new(), failed: Vec::new() }
     }
 
-    /// A record was changed; `what` says how, in a few words.
+    /// A record was changed; `word` says how, and `text` what that means.
     ///
     /// # Errors
     /// Stdout is gone.
-    pub fn done(&mut self, id: &str, what: &str) -> io::Result<()> {
-        self.done.push(json!({ "id": id, "done": what }));
+    pub fn done(&mut self, id: impl Into<Value>, word: &str, text: &str) -> io::Result<()> {
+        let id = id.into();
+        let line = format!("{}: {word}: {text}\n", plain(&id));
+        self.done.push(json!({ "id": id, "done": word }));
         match self.form {
-            Form::Lines => print(format!("{}: {what}\n", printable(id))),
+            Form::Lines => print(line),
             Form::Json => Ok(()),
         }
     }
 
     /// A record was not changed.
-    pub fn failed(&mut self, id: &str, error: &anyhow::Error) {
-        let text = format!("{error:#}");
+    pub fn failed(&mut self, id: impl Into<Value>, error: &anyhow::Error) {
+        let (id, text) = (id.into(), format!("{error:#}"));
         if self.form == Form::Lines {
-            eprintln!("error: {}: {}", printable(id), printable(&text));
+            eprintln!("error: {}: {}", plain(&id), printable(&text));
         }
         self.failed.push(json!({ "id": id, "error": text }));
     }
@@ -78,4 +80,8 @@ impl Decisions {
         }
         Ok(exit)
     }
+}
+
+fn plain(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), printable)
 }

@@ -83,7 +83,10 @@ mod tests {
         let text = Payload::new("{\"名\": 1}".as_bytes(), 11).json();
         let binary = Payload::new(&[0xff, 0x00, 0x1b], 3).json();
 
-        assert_eq!(text, json!({ "encoding": "utf-8", "content": "{\"名\": 1}", "bytes": 11, "truncated": false }));
+        assert_eq!(
+            text,
+            json!({ "encoding": "utf-8", "content": "{\"名\": 1}", "bytes": 11, "truncated": false })
+        );
         assert_eq!(binary, json!({ "encoding": "hex", "content": "ff001b", "bytes": 3, "truncated": false }));
     }
 

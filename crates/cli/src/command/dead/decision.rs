@@ -75,9 +75,8 @@ impl Pace {
     /// Waits for the next one's turn. `false` when somebody asked to stop.
     async fn next(&mut self) -> bool {
         let turn = async {
-            match &mut self.ticks {
-                Some(ticks) => drop(ticks.tick().await),
-                None => {}
+            if let Some(ticks) = &mut self.ticks {
+                ticks.tick().await;
             }
         };
         tokio::select! {
@@ -128,7 +127,8 @@ impl Decider<'_> {
             if !std::mem::replace(&mut told, true) {
                 tell(&page.notes);
             }
-            let fresh: Vec<LetterId> = page.letters.iter().map(Letter::id).filter(|id| !seen.contains(id)).collect();
+            let fresh: Vec<LetterId> =
+                page.letters.iter().map(Letter::id).filter(|id| !seen.contains(id)).collect();
             if fresh.is_empty() {
                 // What fills a whole page again after its requeue says that the cause is not mended.
                 break if page.more { End::Returning } else { End::Finished };
@@ -176,12 +176,14 @@ impl Decider<'_> {
                     let outbox = letter::outbox(self.config, outbox.as_deref())?;
                     self.store.discard_event(outbox, event_id, &self.audit).await
                 }
-                LetterId::Delivery(id) => self.store.discard_dead_delivery(self.config, *id, &self.audit).await,
+                LetterId::Delivery(id) => {
+                    self.store.discard_dead_delivery(self.config, *id, &self.audit).await
+                }
             };
             match discarded {
-                Ok(true) => decisions.done(&id.to_string(), "discarded")?,
-                Ok(false) => decisions.failed(&id.to_string(), &self.unchanged(id, "NEW or DEAD").await),
-                Err(error) => decisions.failed(&id.to_string(), &error),
+                Ok(true) => decisions.done(id.to_string(), "discarded", "it stays in its table")?,
+                Ok(false) => decisions.failed(id.to_string(), &self.unchanged(id, "NEW or DEAD").await),
+                Err(error) => decisions.failed(id.to_string(), &error),
             }
         }
         Ok(decisions.end("discarded", Map::new())?)
@@ -197,14 +199,14 @@ impl Decider<'_> {
             LetterId::Delivery(id) => self.store.requeue_dead_delivery(self.config, *id, &self.audit).await,
         };
         let what = match id {
-            LetterId::Event { .. } => "requeued: a relay publishes it again under the same event id",
-            LetterId::Delivery(_) => "requeued: its consumer processes it again",
+            LetterId::Event { .. } => "a relay publishes it again under the same event id",
+            LetterId::Delivery(_) => "its consumer processes it again",
         };
         match requeued {
-            Ok(true) => decisions.done(&id.to_string(), what)?,
-            Ok(false) => decisions.failed(&id.to_string(), &self.unchanged(id, "DEAD").await),
+            Ok(true) => decisions.done(id.to_string(), "requeued", what)?,
+            Ok(false) => decisions.failed(id.to_string(), &self.unchanged(id, "DEAD").await),
             Err(error) => {
-                decisions.failed(&id.to_string(), &error);
+                decisions.failed(id.to_string(), &error);
                 return Ok(!is_unavailable(&error));
             }
         }
@@ -215,7 +217,10 @@ impl Decider<'_> {
     async fn unchanged(&self, id: &LetterId, statuses: &str) -> anyhow::Error {
         match super::find(self.store, self.config, id).await {
             Ok(Some(Letter::Event { event, .. })) => {
-                anyhow::anyhow!("the event is {}, and only an event that is {statuses} can be changed", event.status)
+                anyhow::anyhow!(
+                    "the event is {}, and only an event that is {statuses} can be changed",
+                    event.status
+                )
             }
             Ok(Some(Letter::Delivery(delivery))) => anyhow::anyhow!(
                 "was {} at {} already",
@@ -237,7 +242,10 @@ pub fn tell(notes: &[String]) {
 
 fn is_unavailable(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Unavailable(_) | StoreError::CommitUnknown(_)))
+        matches!(
+            cause.downcast_ref::<StoreError>(),
+            Some(StoreError::Unavailable(_) | StoreError::CommitUnknown(_))
+        )
     })
 }
 
@@ -247,7 +255,9 @@ fn finish(decisions: Decisions, end: &End) -> anyhow::Result<Exit> {
         End::Finished => eprintln!("requeued {count}"),
         End::Stopped => eprintln!("stopped: requeued {count}; the rest is untouched"),
         End::Returning => {
-            eprintln!("stopped: requeued {count}, and a whole page of them is still or again dead: mend the cause");
+            eprintln!(
+                "stopped: requeued {count}, and a whole page of them is still or again dead: mend the cause"
+            );
         }
         End::Broken => eprintln!("stopped: requeued {count}; the store cannot be used"),
     }
@@ -262,7 +272,10 @@ mod tests {
 
     #[test]
     fn a_rate_is_a_number_per_second_or_minute() {
-        let rate = |number, seconds| Rate { number: NonZeroU32::new(number).unwrap(), per: Duration::from_secs(seconds) };
+        let rate = |number, seconds| Rate {
+            number: NonZeroU32::new(number).unwrap(),
+            per: Duration::from_secs(seconds),
+        };
 
         assert_eq!(parse_rate("50/s"), Ok(rate(50, 1)));
         assert_eq!(parse_rate("50"), Ok(rate(50, 1)));

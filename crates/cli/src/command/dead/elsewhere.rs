@@ -9,7 +9,9 @@ pub fn notes(config: &Config, consumer: Option<&str>) -> Vec<String> {
     let mut notes = Vec::new();
     for declared in &config.consumers {
         let name = declared.consumer.name();
-        let Some(route) = declared.dead_letter.as_ref().filter(|_| consumer.is_none_or(|wanted| wanted == name)) else {
+        let Some(route) =
+            declared.dead_letter.as_ref().filter(|_| consumer.is_none_or(|wanted| wanted == name))
+        else {
             continue;
         };
         notes.push(format!(
@@ -28,14 +30,21 @@ fn place(config: &Config, route: &Route) -> String {
         Some(DestinationConfig::RabbitMq(broker)) => rabbitmq_queues(broker, &route.key),
         Some(DestinationConfig::Embedded(file)) => {
             let bound = |topics: &[String]| topics.iter().any(|topic| is_prefix_match(topic, &route.key));
-            file.queues.iter().filter(|queue| bound(&queue.bindings)).map(|queue| queue.name.clone()).collect()
+            file.queues
+                .iter()
+                .filter(|queue| bound(&queue.bindings))
+                .map(|queue| queue.name.clone())
+                .collect()
         }
         None => Vec::new(),
     };
     match queues.as_slice() {
         [] => "and no queue of the config is bound for it: ask the broker".into(),
         [queue] => format!("which is queue {queue:?}"),
-        queues => format!("which is queues {}", queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")),
+        queues => format!(
+            "which is queues {}",
+            queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
@@ -44,7 +53,8 @@ fn rabbitmq_queues(broker: &RabbitMqConfig, key: &str) -> Vec<String> {
     let matches = |binding: &String| match exchange.kind {
         ExchangeKind::Direct => binding == key,
         ExchangeKind::Topic => {
-            let (pattern, words): (Vec<&str>, Vec<&str>) = (binding.split('.').collect(), key.split('.').collect());
+            let (pattern, words): (Vec<&str>, Vec<&str>) =
+                (binding.split('.').collect(), key.split('.').collect());
             is_topic_match(&pattern, &words)
         }
         ExchangeKind::Fanout => true,
@@ -60,7 +70,8 @@ fn is_topic_match(pattern: &[&str], words: &[&str]) -> bool {
     match (pattern.split_first(), words.split_first()) {
         (None, None) => true,
         (Some((&"#", rest)), _) => {
-            is_topic_match(rest, words) || words.split_first().is_some_and(|(_, words)| is_topic_match(pattern, words))
+            is_topic_match(rest, words)
+                || words.split_first().is_some_and(|(_, words)| is_topic_match(pattern, words))
         }
         (Some((&"*", rest)), Some((_, words))) => is_topic_match(rest, words),
         (Some((word, rest)), Some((first, words))) => word == first && is_topic_match(rest, words),
@@ -83,7 +94,9 @@ mod tests {
             is_topic_match(&pattern.split('.').collect::<Vec<_>>(), &key.split('.').collect::<Vec<_>>())
         };
 
-        for (pattern, key) in [("a.b", "a.b"), ("#", "a.b"), ("a.#", "a"), ("*.b", "a.b"), ("#.b.#", "a.b.c"), ("a.*.#", "a.b")] {
+        for (pattern, key) in
+            [("a.b", "a.b"), ("#", "a.b"), ("a.#", "a"), ("*.b", "a.b"), ("#.b.#", "a.b.c"), ("a.*.#", "a.b")]
+        {
             assert!(matches(pattern, key), "{pattern} {key}");
         }
         for (pattern, key) in [("a", "a.b"), ("*", "a.b"), ("a.*", "a"), ("A.b", "a.b"), ("#.c", "a.b")] {
@@ -93,7 +106,11 @@ mod tests {
 
     #[test]
     fn an_embedded_topic_is_exact_or_a_beginning() {
-        assert!(is_prefix_match("dead", "dead") && is_prefix_match("dead.*", "dead.sms") && is_prefix_match("*", "x"));
+        assert!(
+            is_prefix_match("dead", "dead")
+                && is_prefix_match("dead.*", "dead.sms")
+                && is_prefix_match("*", "x")
+        );
         assert!(!is_prefix_match("dead", "dead.sms") && !is_prefix_match("dead.*", "dead"));
     }
 }

@@ -76,7 +76,8 @@ impl FromStr for LetterId {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        const FORMS: &str = "write delivery:ID, outbox:EVENT_ID or outbox/NAME:EVENT_ID, as `consign dead list` does";
+        const FORMS: &str =
+            "write delivery:ID, outbox:EVENT_ID or outbox/NAME:EVENT_ID, as `consign dead list` does";
         let bad = || anyhow::anyhow!("{text:?} names no dead letter: {FORMS}");
         // An event id may hold colons, an outbox's name may not.
         let (side, id) = text.split_once(':').filter(|(_, id)| !id.is_empty()).ok_or_else(bad)?;
@@ -210,7 +211,18 @@ mod tests {
 
     #[test]
     fn other_names_are_refused_with_the_forms() {
-        for text in ["", "7", "delivery:", "delivery:x", "delivery:0", "delivery:-1", "delivery/a:1", "outbox:", "outbox/:e", "inbox:1"] {
+        for text in [
+            "",
+            "7",
+            "delivery:",
+            "delivery:x",
+            "delivery:0",
+            "delivery:-1",
+            "delivery/a:1",
+            "outbox:",
+            "outbox/:e",
+            "inbox:1",
+        ] {
             let error = text.parse::<LetterId>().unwrap_err().to_string();
             assert!(error.contains("delivery:ID") && error.contains(&format!("{text:?}")), "{error}");
         }

@@ -133,7 +133,8 @@ impl Filters {
     }
 
     async fn deliveries(&self, store: &Store, config: &Config, limit: u32) -> anyhow::Result<Vec<Letter>> {
-        let filter = DeadFilter { consumer: self.consumer.clone(), unresolved_only: true, ..self.common(limit) };
+        let filter =
+            DeadFilter { consumer: self.consumer.clone(), unresolved_only: true, ..self.common(limit) };
         Ok(store.dead_deliveries(config, &filter).await?.into_iter().map(Letter::Delivery).collect())
     }
 
@@ -184,7 +185,10 @@ mod tests {
         ];
 
         assert!(mistaken.iter().all(|filters| filters.mistake().is_some()));
-        assert_eq!(Filters { consumer: name(), side: Some(Side::Inbox), ..Filters::default() }.mistake(), None);
+        assert_eq!(
+            Filters { consumer: name(), side: Some(Side::Inbox), ..Filters::default() }.mistake(),
+            None
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use consign_core::event::EventId;
 use consign_core::ports::StoreError;
 use consign_store::record::{
-    Audit, ConflictFilter, ConflictRecord, DeadDeliveryRecord, DeadEvent, DeadFilter, PurgeMarkers, PurgePlan,
-    PurgeReport,
+    Audit, ConflictFilter, ConflictRecord, DeadDeliveryRecord, DeadEvent, DeadFilter, PurgeMarkers,
+    PurgePlan, PurgeReport,
 };
 
 use super::Store;
@@ -50,7 +50,11 @@ macro_rules! outbox {
 /// Conflicts and markers. Every failure of the store itself is a [`StoreError`] inside the error.
 impl Store {
     /// Conflicts, the newest first.
-    pub async fn conflicts(&self, config: &Config, filter: &ConflictFilter) -> anyhow::Result<Vec<ConflictRecord>> {
+    pub async fn conflicts(
+        &self,
+        config: &Config,
+        filter: &ConflictFilter,
+    ) -> anyhow::Result<Vec<ConflictRecord>> {
         inbox!(self, config, inbox => inbox.conflicts(filter))
     }
 
@@ -98,39 +102,71 @@ impl Store {
     }
 
     /// One dead delivery.
-    pub async fn dead_delivery(&self, config: &Config, id: i64) -> anyhow::Result<Option<DeadDeliveryRecord>> {
+    pub async fn dead_delivery(
+        &self,
+        config: &Config,
+        id: i64,
+    ) -> anyhow::Result<Option<DeadDeliveryRecord>> {
         inbox!(self, config, inbox => inbox.dead_delivery(id))
     }
 
     /// Lets the consumers process a dead delivery again. `false` when none that waits for a decision has this id.
-    pub async fn requeue_dead_delivery(&self, config: &Config, id: i64, audit: &Audit) -> anyhow::Result<bool> {
+    pub async fn requeue_dead_delivery(
+        &self,
+        config: &Config,
+        id: i64,
+        audit: &Audit,
+    ) -> anyhow::Result<bool> {
         inbox!(self, config, inbox => inbox.requeue_dead_delivery(id, audit))
     }
 
     /// Puts a dead delivery aside for good. `false` when none that waits for a decision has this id.
-    pub async fn discard_dead_delivery(&self, config: &Config, id: i64, audit: &Audit) -> anyhow::Result<bool> {
+    pub async fn discard_dead_delivery(
+        &self,
+        config: &Config,
+        id: i64,
+        audit: &Audit,
+    ) -> anyhow::Result<bool> {
         inbox!(self, config, inbox => inbox.discard_dead_delivery(id, audit))
     }
 
     /// Dead events, the oldest first.
-    pub async fn dead_events(&self, outbox: &OutboxConfig, filter: &DeadFilter) -> anyhow::Result<Vec<DeadEvent>> {
+    pub async fn dead_events(
+        &self,
+        outbox: &OutboxConfig,
+        filter: &DeadFilter,
+    ) -> anyhow::Result<Vec<DeadEvent>> {
         outbox!(self, outbox, outbox => outbox.dead(filter))
     }
 
     /// One event, whatever its status.
-    pub async fn dead_event(&self, outbox: &OutboxConfig, event_id: &str) -> anyhow::Result<Option<DeadEvent>> {
+    pub async fn dead_event(
+        &self,
+        outbox: &OutboxConfig,
+        event_id: &str,
+    ) -> anyhow::Result<Option<DeadEvent>> {
         let event_id = EventId::stored(event_id);
         outbox!(self, outbox, outbox => outbox.dead_event(&event_id))
     }
 
     /// Lets the relays publish a dead event again. `false` when the event is not DEAD.
-    pub async fn requeue_event(&self, outbox: &OutboxConfig, event_id: &str, audit: &Audit) -> anyhow::Result<bool> {
+    pub async fn requeue_event(
+        &self,
+        outbox: &OutboxConfig,
+        event_id: &str,
+        audit: &Audit,
+    ) -> anyhow::Result<bool> {
         let event_id = EventId::stored(event_id);
         outbox!(self, outbox, outbox => outbox.requeue_dead(&event_id, audit))
     }
 
     /// Puts an event aside for good. `false` when the event is neither NEW nor DEAD.
-    pub async fn discard_event(&self, outbox: &OutboxConfig, event_id: &str, audit: &Audit) -> anyhow::Result<bool> {
+    pub async fn discard_event(
+        &self,
+        outbox: &OutboxConfig,
+        event_id: &str,
+        audit: &Audit,
+    ) -> anyhow::Result<bool> {
         let event_id = EventId::stored(event_id);
         outbox!(self, outbox, outbox => outbox.discard(&event_id, audit))
     }

@@ -44,7 +44,8 @@ async fn a_conflict_is_listed_shown_and_kept_and_opens_again_with_the_same_conte
     let id = listed["id"].to_string();
 
     let shown = site.json(&["conflicts", "show", &id])["conflict"].clone();
-    let payload: serde_json::Value = serde_json::from_str(shown["payload"]["content"].as_str().unwrap()).unwrap();
+    let payload: serde_json::Value =
+        serde_json::from_str(shown["payload"]["content"].as_str().unwrap()).unwrap();
     let existing = shown["existing_payload"]["content"].as_str();
     let existing: serde_json::Value = serde_json::from_str(existing.expect("the outbox has it")).unwrap();
     assert_eq!((&payload["amount"], &existing["amount"]), (&999.into(), &100.into()));
@@ -53,8 +54,12 @@ async fn a_conflict_is_listed_shown_and_kept_and_opens_again_with_the_same_conte
     let sides = plain.lines().find(|line| line.starts_with("comparison")).unwrap();
     assert!(sides.contains("amount=999") && sides.contains("amount=100"), "side by side: {plain}");
 
-    let kept = site.json(&["conflicts", "resolve", &id, "--keep", "--actor", "mei", "--note", "typing error"]);
-    assert_eq!(kept["resolved"][0]["id"], id.as_str(), "{kept}");
+    let kept =
+        site.json(&["conflicts", "resolve", &id, "--keep", "--actor", "mei", "--note", "typing error"]);
+    assert_eq!(
+        (kept["resolved"][0]["id"].to_string(), &kept["resolved"][0]["done"]),
+        (id.clone(), &"kept".into())
+    );
     assert_eq!(site.json(&["conflicts", "list"])["conflicts"], serde_json::json!([]));
     let all = site.json(&["conflicts", "list", "--all"]);
     assert_eq!(all["conflicts"][0]["resolution"], "kept", "{all}");
@@ -78,7 +83,8 @@ async fn a_reprocessed_conflict_is_applied_by_the_running_consumer_on_top_of_the
     let everything = conflict(&site).await;
     let id = site.json(&["conflicts", "list"])["conflicts"][0]["id"].to_string();
 
-    let ended = site.call(&["conflicts", "resolve", &id, "--reprocess", "--actor", "mei", "--note", "both count"]);
+    let ended =
+        site.call(&["conflicts", "resolve", &id, "--reprocess", "--actor", "mei", "--note", "both count"]);
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("the effect of the first one stays"), "{}", ended.stdout);
@@ -132,7 +138,11 @@ async fn a_list_is_narrowed_by_consumer_and_key_and_says_when_there_is_more(site
 
     let keys = |arguments: &[&str]| -> (Vec<String>, bool) {
         let document = site.json(&[&["conflicts", "list"], arguments].concat());
-        let keys = document["conflicts"].as_array().unwrap().iter().map(|conflict| conflict["key"].as_str().unwrap().into());
+        let keys = document["conflicts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|conflict| conflict["key"].as_str().unwrap().into());
         (keys.collect(), document["more"].as_bool().unwrap())
     };
 

@@ -15,6 +15,7 @@ on_both! {
     everything_that_the_filters_let_through_is_planned_first_and_requeued_then
     dead_letters_at_a_broker_are_named_with_their_queue
     several_outboxes_are_told_apart_by_name
+    tables_that_nobody_made_are_told_and_hide_nothing_else
     wrong_names_and_filters_are_refused_before_anything_is_decided
 }
 
@@ -49,9 +50,13 @@ async fn a_dead_delivery_is_requeued_and_applied_once_its_account_exists(site: S
     let (everything, id) = dead_delivery(&site).await;
     let letter = &list(&site, &[])[0];
     assert!(id.starts_with("delivery:"), "{letter}");
-    for (fact, wanted) in
-        [("side", "inbox"), ("consumer", "points-award"), ("key", "order:1:paid"), ("message_id", "e-1"), ("type", "OrderPaid")]
-    {
+    for (fact, wanted) in [
+        ("side", "inbox"),
+        ("consumer", "points-award"),
+        ("key", "order:1:paid"),
+        ("message_id", "e-1"),
+        ("type", "OrderPaid"),
+    ] {
         assert_eq!(letter[fact], wanted, "{fact}: {letter}");
     }
     assert!(letter["reason"].as_str().unwrap().contains("row"), "{letter}");
@@ -101,9 +106,13 @@ async fn a_dead_event_is_requeued_and_sent_under_its_event_id(site: Site) {
     let letters = list(&site, &["--side", "outbox"]);
     assert_eq!(letters.len(), 1, "{letters:?}");
     let letter = &letters[0];
-    for (fact, wanted) in
-        [("id", "outbox:e:9"), ("side", "outbox"), ("event_id", "e:9"), ("type", "OrderPaid"), ("reason", "message too large")]
-    {
+    for (fact, wanted) in [
+        ("id", "outbox:e:9"),
+        ("side", "outbox"),
+        ("event_id", "e:9"),
+        ("type", "OrderPaid"),
+        ("reason", "message too large"),
+    ] {
         assert_eq!(letter[fact], wanted, "{fact}: {letter}");
     }
     assert_eq!(letter["attempts"], 20);
@@ -113,7 +122,11 @@ async fn a_dead_event_is_requeued_and_sent_under_its_event_id(site: Site) {
 
     assert_eq!(requeued.code, 0, "{}", requeued.stderr);
     assert!(requeued.stdout.starts_with("outbox:e:9: requeued"), "{}", requeued.stdout);
-    site.until("SELECT COUNT(*) FROM outbox_event WHERE event_id = 'e:9' AND status = 'SENT' AND attempts = 1", 1).await;
+    site.until(
+        "SELECT COUNT(*) FROM outbox_event WHERE event_id = 'e:9' AND status = 'SENT' AND attempts = 1",
+        1,
+    )
+    .await;
     site.until("SELECT points FROM points_account WHERE user_id = 7", 1).await;
     assert_eq!(site.texts("SELECT event_id FROM consumed_operation").await, ["e:9"]);
     assert_eq!(site.audit().await[0].0, "mei");
@@ -151,13 +164,19 @@ async fn everything_that_the_filters_let_through_is_planned_first_and_requeued_t
 
     let plan = site.json(&[&["dead", "requeue", "--all"] as &[&str], &filters].concat());
     assert_eq!(plan["planned"].as_array().unwrap().len(), 7, "{plan}");
-    assert_eq!(site.number("SELECT COUNT(*) FROM outbox_event WHERE status = 'DEAD'").await, 9, "nothing was done");
+    assert_eq!(
+        site.number("SELECT COUNT(*) FROM outbox_event WHERE status = 'DEAD'").await,
+        9,
+        "nothing was done"
+    );
     assert!(site.audit().await.is_empty());
 
-    let few = site.json(&[&["dead", "requeue", "--all", "--yes", "--limit", "2"] as &[&str], &filters].concat());
+    let few =
+        site.json(&[&["dead", "requeue", "--all", "--yes", "--limit", "2"] as &[&str], &filters].concat());
     assert_eq!((few["requeued"].as_array().unwrap().len(), &few["finished"]), (2, &true.into()), "{few}");
     let started = std::time::Instant::now();
-    let rest = site.json(&[&["dead", "requeue", "--all", "--yes", "--rate", "10/s"] as &[&str], &filters].concat());
+    let rest =
+        site.json(&[&["dead", "requeue", "--all", "--yes", "--rate", "10/s"] as &[&str], &filters].concat());
     let elapsed = started.elapsed();
     assert_eq!(rest["requeued"].as_array().unwrap().len(), 5, "{rest}");
     assert!(elapsed.as_millis() >= 400, "five at ten per second take four pauses: {elapsed:?}");
@@ -172,7 +191,10 @@ async fn dead_letters_at_a_broker_are_named_with_their_queue(site: Site) {
     let plain = site.json(&["dead", "list"]);
     assert_eq!(plain["notes"], json!([]));
     let config = site.config_with("elsewhere.toml", |text| {
-        text.replace("attempts_max = 2\n", "attempts_max = 2\ndead_letter = { destination = \"main\", key = \"dead.points\" }\n")
+        text.replace(
+            "attempts_max = 2\n",
+            "attempts_max = 2\ndead_letter = { destination = \"main\", key = \"dead.points\" }\n",
+        )
     });
 
     let ended = run(&["dead", "list", "--json"], &config);
@@ -190,7 +212,9 @@ async fn dead_letters_at_a_broker_are_named_with_their_queue(site: Site) {
 
 async fn several_outboxes_are_told_apart_by_name(site: Site) {
     let config = site.config_with("two.toml", |text| {
-        format!("{text}\n[[outbox]]\nname = \"orders\"\n\n[[outbox]]\nname = \"bills\"\ntable = \"bill_event\"\n")
+        format!(
+            "{text}\n[[outbox]]\nname = \"orders\"\n\n[[outbox]]\nname = \"bills\"\ntable = \"bill_event\"\n"
+        )
     });
     must(&["migrate"], &config);
     dead_event(&site, "e-1", "OrderPaid", "x").await;
@@ -211,6 +235,26 @@ async fn several_outboxes_are_told_apart_by_name(site: Site) {
 
     assert_eq!(site.texts("SELECT status FROM bill_event").await, ["NEW"]);
     assert_eq!(site.texts("SELECT status FROM outbox_event").await, ["DEAD"]);
+}
+
+async fn tables_that_nobody_made_are_told_and_hide_nothing_else(site: Site) {
+    dead_event(&site, "e-1", "OrderPaid", "x").await;
+    site.run("DROP TABLE consign_dead_delivery").await;
+    site.run("DROP TABLE consign_conflict").await;
+
+    let document = site.json(&["dead", "list"]);
+    assert_eq!(document["dead"][0]["id"], "outbox:e-1", "{document}");
+    let note = document["notes"][0].as_str().unwrap_or_else(|| panic!("{document}"));
+    assert!(note.contains("inbox") && note.contains("consign migrate"), "{note}");
+    for command in [
+        &["dead", "list", "--side", "inbox"] as &[&str],
+        &["dead", "show", "delivery:1"],
+        &["conflicts", "list"],
+    ] {
+        let ended = site.call(command);
+        assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{command:?}");
+        assert!(ended.stderr.contains("consign migrate"), "{command:?}: {}", ended.stderr);
+    }
 }
 
 async fn wrong_names_and_filters_are_refused_before_anything_is_decided(site: Site) {

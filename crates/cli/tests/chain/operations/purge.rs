@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::on_both;
 use super::site::{Site, drain};
 use crate::harness;
-use crate::post::run;
+use crate::post::{must, run};
 
 on_both! {
     markers_are_purged_beyond_the_horizon_and_refused_within_it
@@ -32,12 +32,19 @@ async fn old_markers(site: &Site, count: u32) {
 }
 
 async fn markers_are_purged_beyond_the_horizon_and_refused_within_it(site: Site) {
+    // A table from before consign, whose markers have no dates.
+    site.run(
+        "DROP TABLE consumed_operation; \
+         CREATE TABLE consumed_operation (consumer_name VARCHAR(64), business_key VARCHAR(128), event_id VARCHAR(64), \
+         user_id BIGINT, amount INT, PRIMARY KEY (consumer_name, business_key)); \
+         INSERT INTO consumed_operation (consumer_name, business_key, event_id) VALUES ('points-award', 'undated', 'e')",
+    )
+    .await;
+    must(&["migrate"], &site.config);
     let everything = site.start();
     site.pay("e-1", 1, 7, 100).await;
     site.until("SELECT points FROM points_account WHERE user_id = 7", 100).await;
     old_markers(&site, 25).await;
-    site.run("INSERT INTO consumed_operation (consumer_name, business_key, event_id, applied_at) VALUES ('points-award', 'undated', 'e', NULL)")
-        .await;
 
     // The default replay horizon is a week.
     let refused = site.call(&["purge", "--markers", "--older-than", "7d", "--yes"]);
@@ -46,13 +53,21 @@ async fn markers_are_purged_beyond_the_horizon_and_refused_within_it(site: Site)
         assert!(refused.stderr.contains(number), "{number}: {}", refused.stderr);
     }
     let plan = site.json(&["purge", "--markers", "--older-than", "30d"]);
-    assert_eq!((&plan["would_purge"], &plan["examined"], &plan["undated"]), (&25.into(), &27.into(), &1.into()), "{plan}");
+    assert_eq!(
+        (&plan["would_purge"], &plan["examined"], &plan["undated"]),
+        (&25.into(), &27.into(), &1.into()),
+        "{plan}"
+    );
     assert!(plan["oldest_applied_at"].as_str().unwrap().starts_with("20"), "{plan}");
     assert_eq!(site.number("SELECT COUNT(*) FROM consumed_operation").await, 27, "a plan deletes nothing");
 
     let purged = site.json(&["purge", "--markers", "--older-than", "30d", "--batch", "10", "--yes"]);
 
-    assert_eq!((&purged["purged"], &purged["examined"], &purged["finished"]), (&25.into(), &27.into(), &true.into()), "{purged}");
+    assert_eq!(
+        (&purged["purged"], &purged["examined"], &purged["finished"]),
+        (&25.into(), &27.into(), &true.into()),
+        "{purged}"
+    );
     assert!(purged["batches"].as_u64() >= Some(3), "{purged}");
     assert_eq!(
         site.texts("SELECT business_key FROM consumed_operation ORDER BY business_key").await,
@@ -88,8 +103,18 @@ async fn what_to_purge_and_how_old_must_be_said(site: Site) {
 async fn an_interrupted_purge_stops_between_two_batches_and_says_how_far_it_came(site: Site) {
     const MARKERS: u32 = 5000;
     old_markers(&site, MARKERS).await;
-    let arguments =
-        ["purge", "--markers", "--older-than", "30d", "--batch", "1", "--yes", "--json", "--config", harness::text(&site.config)];
+    let arguments = [
+        "purge",
+        "--markers",
+        "--older-than",
+        "30d",
+        "--batch",
+        "1",
+        "--yes",
+        "--json",
+        "--config",
+        harness::text(&site.config),
+    ];
     let mut child = Command::new(env!("CARGO_BIN_EXE_consign"))
         .args(arguments)
         .stdin(Stdio::null())

@@ -22,7 +22,7 @@ pub struct Site {
 
 enum Database {
     MySql(Box<World>),
-    Sqlite(SqlitePool, TempDir),
+    Sqlite { pool: SqlitePool, _folder: TempDir },
 }
 
 impl Site {
@@ -35,14 +35,17 @@ impl Site {
         );
         // The names are the ones that the world takes away at its end.
         let queue = |queue: &str, binding: &str| {
-            format!("[[destination.main.queue]]\nname = \"{name}-{queue}\"\ntype = \"quorum\"\nbindings = [\"{binding}\"]\n\n")
+            format!(
+                "[[destination.main.queue]]\nname = \"{name}-{queue}\"\ntype = \"quorum\"\nbindings = [\"{binding}\"]\n\n"
+            )
         };
         let queues = [queue("points", "OrderPaid"), queue("dead", "dead.#"), queue("audit", "#")].concat();
-        let text = [beginning(&store_url(&world)), destination, queues, consumer(&format!("{name}-points"))].concat();
+        let text = [beginning(&store_url(&world)), destination, queues, consumer(&format!("{name}-points"))]
+            .concat();
         let config = world.folder.path().join("consign.toml");
         std::fs::write(&config, text).unwrap();
         let site = Self { config, database: Database::MySql(Box::new(world)) };
-        site.prepare().await;
+        site.prepare();
         site
     }
 
@@ -66,12 +69,12 @@ impl Site {
             .busy_timeout(SOON);
         let pool = SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options);
         sqlx::raw_sql(STORY).execute(&pool).await.unwrap();
-        let site = Self { config, database: Database::Sqlite(pool, folder) };
-        site.prepare().await;
+        let site = Self { config, database: Database::Sqlite { pool, _folder: folder } };
+        site.prepare();
         site
     }
 
-    async fn prepare(&self) {
+    fn prepare(&self) {
         must(&["migrate"], &self.config);
         must(&["topology", "apply"], &self.config);
     }
@@ -105,8 +108,12 @@ impl Site {
 
     /// An order that was paid, due now.
     pub async fn pay(&self, event_id: &str, order: u32, user: u32, amount: u32) {
-        self.event(event_id, "OrderPaid", &format!("{{\"orderId\":{order},\"userId\":{user},\"amount\":{amount}}}"))
-            .await;
+        self.event(
+            event_id,
+            "OrderPaid",
+            &format!("{{\"orderId\":{order},\"userId\":{user},\"amount\":{amount}}}"),
+        )
+        .await;
     }
 
     /// An event, due now.
@@ -122,14 +129,15 @@ impl Site {
     pub async fn run(&self, statements: &str) {
         let (now, long_ago) = match &self.database {
             Database::MySql(_) => ("NOW(6)", "(NOW(6) - INTERVAL 90 DAY)"),
-            Database::Sqlite(..) => {
-                ("strftime('%Y-%m-%d %H:%M:%f000', 'now')", "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-90 days')")
-            }
+            Database::Sqlite { .. } => (
+                "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+                "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-90 days')",
+            ),
         };
         let statements = AssertSqlSafe(statements.replace("{now}", now).replace("{long_ago}", long_ago));
         match &self.database {
             Database::MySql(world) => drop(sqlx::raw_sql(statements).execute(&world.pool).await.unwrap()),
-            Database::Sqlite(pool, _) => drop(sqlx::raw_sql(statements).execute(pool).await.unwrap()),
+            Database::Sqlite { pool, .. } => drop(sqlx::raw_sql(statements).execute(pool).await.unwrap()),
         }
     }
 
@@ -137,9 +145,10 @@ impl Site {
     pub async fn number(&self, query: &str) -> i64 {
         match &self.database {
             Database::MySql(world) => world.number(query).await,
-            Database::Sqlite(pool, _) => {
+            Database::Sqlite { pool, .. } => {
                 let query = AssertSqlSafe(format!("SELECT CAST(({query}) AS INTEGER)"));
-                let number: Option<i64> = sqlx::query_scalar(query).fetch_one(pool).await.expect("the query answers");
+                let number: Option<i64> =
+                    sqlx::query_scalar(query).fetch_one(pool).await.expect("the query answers");
                 number.unwrap_or(0)
             }
         }
@@ -153,7 +162,7 @@ impl Site {
                 let rows = sqlx::query(query).fetch_all(&world.pool).await.unwrap();
                 rows.iter().map(|row| row.get(0)).collect()
             }
-            Database::Sqlite(pool, _) => {
+            Database::Sqlite { pool, .. } => {
                 let rows = sqlx::query(query).fetch_all(pool).await.unwrap();
                 rows.iter().map(|row| row.get(0)).collect()
             }
@@ -169,7 +178,12 @@ impl Site {
         let actors = self.texts("SELECT actor FROM consign_audit ORDER BY id").await;
         let actions = self.texts("SELECT action FROM consign_audit ORDER BY id").await;
         let details = self.texts("SELECT COALESCE(detail, '') FROM consign_audit ORDER BY id").await;
-        actors.into_iter().zip(actions).zip(details).map(|((actor, action), detail)| (actor, action, detail)).collect()
+        actors
+            .into_iter()
+            .zip(actions)
+            .zip(details)
+            .map(|((actor, action), detail)| (actor, action, detail))
+            .collect()
     }
 
     /// Returns when the query gives this number.
