@@ -16,9 +16,11 @@ use crate::config::{
     Config, ConnectionUrl, ConsumerConfig, DestinationConfig, EmbeddedConfig, RabbitMqConfig, TlsFiles,
 };
 
+mod filter;
 mod store;
 mod topology;
 
+pub use filter::AnyFilter;
 pub use store::{MySqlStore, Store, open_store};
 pub use topology::topology;
 

@@ -1,17 +1,11 @@
 //! `consign bench`: throughput on the configured parts, as ratios measured side by side in one run.
 
-mod measure;
-mod scratch;
-
-use serde_json::json;
+mod consume;
+mod relay;
 
 use crate::command::migrate;
 use crate::config::ConfigArguments;
 use crate::exit::Exit;
-use crate::output::{self, Table};
-
-use measure::Figures;
-use scratch::Scratch;
 
 /// What `consign bench` is asked to do.
 #[derive(Debug, clap::Args)]
@@ -25,27 +19,9 @@ pub struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// How fast a relay drains a backlog, against the store alone and against a relay that goes row by row.
-    Relay(RelayArguments),
-}
-
-/// What `consign bench relay` is asked to do.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  consign bench relay --rows 100000 --config consign.toml --json\n\n\
-                        Uses tables, an exchange and a queue of its own (consign_bench_*) beside the configured ones and removes \
-                        them afterwards. Needs a MySQL store and a RabbitMQ destination.")]
-pub struct RelayArguments {
-    /// Rows to drain in all, over three rounds.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(3_000..=10_000_000))]
-    rows: u32,
-    /// Bytes of each payload.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
-    payload_bytes: u32,
-    /// SENT rows in the table whose claims are compared with those of a table without any.
-    #[arg(long, default_value_t = 1_000_000)]
-    sent_rows: u32,
-    /// Print one JSON document.
-    #[arg(long)]
-    json: bool,
+    Relay(relay::Arguments),
+    /// How fast consumers apply deliveries in batches, against one transaction per delivery on one connection.
+    Consume(consume::Arguments),
 }
 
 /// Measures.
@@ -54,51 +30,15 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if config.setup.on_start {
         migrate::set_up(&config).await?;
     }
-    let What::Relay(relay) = arguments.what;
-    let scratch = Scratch::create(&config, relay.payload_bytes).await?;
-    let figures = tokio::select! {
-        figures = measure::relay(&config, &scratch, relay.rows, relay.sent_rows) => figures,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-    };
-    scratch.remove().await?;
-    print(&relay, &figures?)?;
+    match arguments.what {
+        What::Relay(arguments) => relay::run(&config, &arguments).await?,
+        What::Consume(arguments) => consume::run(&config, &arguments).await?,
+    }
     Ok(Exit::Fine)
 }
 
-fn print(arguments: &RelayArguments, figures: &Figures) -> anyhow::Result<()> {
-    let rounded = |number: f64| (number * 1000.0).round() / 1000.0;
-    let drain = median(&figures.drain_per_second);
-    let limit = median(&figures.store_limit_per_second);
-    let single = median(&figures.one_by_one_per_second);
-    let document = json!({
-        "rows": arguments.rows, "payload_bytes": arguments.payload_bytes,
-        "drain_per_second": rounded(drain), "store_limit_per_second": rounded(limit),
-        "one_by_one_per_second": rounded(single),
-        "ratio_to_store_limit": rounded(median_ratio(&figures.drain_per_second, &figures.store_limit_per_second)),
-        "ratio_to_one_by_one": rounded(drain / single),
-        "claim_ratio_with_1m_sent": rounded(figures.claim_ratio), "sent_rows": arguments.sent_rows,
-        "relay_peak_rss_mib": rounded(figures.relay_peak_rss_mib),
-        "rounds": { "drain_per_second": figures.drain_per_second, "store_limit_per_second": figures.store_limit_per_second,
-                    "one_by_one_per_second": figures.one_by_one_per_second },
-    });
-    if arguments.json {
-        output::print_json(&document)?;
-        return Ok(());
-    }
-    let mut table = Table::new(["figure", "value"]);
-    for key in [
-        "drain_per_second",
-        "store_limit_per_second",
-        "one_by_one_per_second",
-        "ratio_to_store_limit",
-        "ratio_to_one_by_one",
-        "claim_ratio_with_1m_sent",
-        "relay_peak_rss_mib",
-    ] {
-        table.row([key, &document[key].to_string()]);
-    }
-    output::print(&table)?;
-    Ok(())
+fn rounded(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
 }
 
 fn median(figures: &[f64]) -> f64 {

@@ -7,19 +7,24 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use consign::adapters::AnyDestination;
 use consign::clock::ProcessClock;
-use consign::consumer::{ConsumerRuntime, ConsumerSettings, ConsumerTotals, DeadLetters};
+use consign::consumer::{
+    ConflictPolicy, ConsumerEnd, ConsumerRuntime, ConsumerSettings, DeadLetters, NoObserver,
+};
 use consign::relay::RelayRuntime;
 use consign::shutdown::{Shutdown, shutdown};
 use consign_core::inbox::Inbox;
-use consign_core::ports::{InboxStore, OutboxStore};
+use consign_core::ports::{InboxStore, OutboxStore, Parking};
 use consign_core::relay::Totals;
 use consign_core::route::DestinationName;
 use tokio::task::JoinSet;
 
-use crate::config::{Config, ConfigArguments, ConsumerConfig};
+use crate::config::{Config, ConfigArguments, ConsumerConfig, OnConflict};
 use crate::exit::Exit;
-use crate::parts::{self, Broker, Store};
+use crate::parts::{self, AnyFilter, Broker, Store};
 use crate::{command, signals};
+
+/// Payload bytes that share a transaction at most.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// What the long-running commands are asked to do.
 #[derive(Debug, clap::Args)]
@@ -29,7 +34,7 @@ use crate::{command, signals};
 )]
 pub struct Arguments {
     #[command(flatten)]
-    config: ConfigArguments,
+    pub config: ConfigArguments,
 }
 
 /// Which parts run in this process.
@@ -99,7 +104,7 @@ async fn serve<O, I>(
 ) -> anyhow::Result<Exit>
 where
     O: OutboxStore + 'static,
-    I: InboxStore + 'static,
+    I: InboxStore + Parking + Clone + 'static,
 {
     let mut relays: JoinSet<(String, Totals)> = JoinSet::new();
     for (name, store) in outboxes {
@@ -114,7 +119,8 @@ where
         let shutdown = shutdown.clone();
         relays.spawn(async move { (name, runtime.run(shutdown).await) });
     }
-    let mut consumers: JoinSet<(String, ConsumerTotals)> = JoinSet::new();
+    let mut consumers: JoinSet<(String, ConsumerEnd)> = JoinSet::new();
+    let filter = Arc::new(AnyFilter::open(config)?);
     if let Some(inbox) = inbox {
         let inbox = Arc::new(Inbox::new(inbox));
         for consumer in &config.consumers {
@@ -124,6 +130,8 @@ where
                 inbox: Arc::clone(&inbox),
                 consumer: Arc::clone(&consumer.consumer),
                 dead_letters: Arc::new(dead_letters(consumer, broker.destinations())?),
+                filter: Arc::clone(&filter),
+                observer: Arc::new(NoObserver),
                 settings: settings(config, consumer),
                 clock,
             };
@@ -136,16 +144,33 @@ where
         let (outbox, totals) = ended.context("a relay broke an invariant")?;
         tracing::info!(outbox, ?totals, "relay drained");
     }
+    let mut exit = Exit::Fine;
     while let Some(ended) = consumers.join_next().await {
-        let (consumer, totals) = ended.context("a consumer broke an invariant")?;
-        tracing::info!(consumer, ?totals, "consumer drained");
+        let (consumer, ConsumerEnd { totals, halted }) = ended.context("a consumer broke an invariant")?;
+        match halted {
+            None => tracing::info!(consumer, ?totals, "consumer drained"),
+            Some(reason) => {
+                tracing::error!(consumer, ?totals, reason, "consumer stopped by its policy");
+                exit = Exit::Failed;
+            }
+        }
     }
-    Ok(Exit::Fine)
+    filter.report();
+    Ok(exit)
 }
 
 fn settings(config: &Config, consumer: &ConsumerConfig) -> ConsumerSettings {
     ConsumerSettings {
         workers: consumer.workers,
+        batch: consumer.batch,
+        batch_bytes: BATCH_BYTES,
+        linger: consumer.batch_linger,
+        gap_wait: consumer.gap_wait.unwrap_or_default(),
+        on_conflict: match consumer.on_conflict {
+            OnConflict::RecordAndAck => ConflictPolicy::RecordAndAck,
+            OnConflict::DeadLetter => ConflictPolicy::DeadLetter,
+            OnConflict::Stop => ConflictPolicy::Stop,
+        },
         attempts_max: consumer.attempts_max,
         retry_delay: consumer.retry_delay,
         publish_deadline: config.relay.settings.publish.deadline.max(Duration::from_secs(1)),

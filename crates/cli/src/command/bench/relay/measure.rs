@@ -291,5 +291,5 @@ async fn claim_ratio(scratch: &Scratch, sent_rows: u32) -> anyhow::Result<f64> {
             ensure!(claimed.claims.len() == BATCH as usize, "a claim brought {} rows", claimed.claims.len());
         }
     }
-    Ok(super::median(&costs[HISTORY]) / super::median(&costs[FRESH]))
+    Ok(crate::command::bench::median(&costs[HISTORY]) / crate::command::bench::median(&costs[FRESH]))
 }
