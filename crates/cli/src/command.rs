@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod bench;
+pub mod consume;
 pub mod demo;
 pub mod doctor;
 pub mod migrate;

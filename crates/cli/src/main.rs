@@ -42,8 +42,8 @@ enum Command {
     Run(command::run::Arguments),
     /// Run the relay alone.
     Relay(command::run::Arguments),
-    /// Run the consumers alone.
-    Consume(command::run::Arguments),
+    /// Run the consumers alone; or check them, or show what one message would do.
+    Consume(command::consume::Arguments),
     /// Create the tables, or add what is missing to them.
     Migrate(command::migrate::Arguments),
     /// Counts per state, the oldest pending age, fenced settles, conflicts.
@@ -89,7 +89,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Demo(arguments) => command::demo::run(arguments).await,
         Command::Run(arguments) => command::run::run(arguments, Role::Both).await,
         Command::Relay(arguments) => command::run::run(arguments, Role::Relay).await,
-        Command::Consume(arguments) => command::run::run(arguments, Role::Consumers).await,
+        Command::Consume(arguments) => command::consume::run(arguments).await,
         Command::Migrate(arguments) => command::migrate::run(arguments).await,
         Command::Status(arguments) => command::status::run(arguments).await,
         Command::Doctor(arguments) => command::doctor::run(arguments).await,

@@ -33,8 +33,17 @@ pub(crate) enum Typing {
 }
 
 impl MarkerDemand {
-    /// What of the table does not fit.
-    pub(crate) fn findings(&self, table: &Identifier, shape: &TableShape, typing: Typing) -> Vec<Finding> {
+    /// What of the table does not fit; `shape` is `None` when there is no such table.
+    pub(crate) fn findings(
+        &self,
+        table: &Identifier,
+        shape: Option<&TableShape>,
+        typing: Typing,
+    ) -> Vec<Finding> {
+        let Some(shape) = shape else {
+            let text = "there is no such table";
+            return vec![Finding::error("marker-table-missing", table.as_str(), text, MIGRATE)];
+        };
         let mut findings = Vec::new();
         findings.extend(self.room(table, shape));
         for wanted in &self.columns {
@@ -181,7 +190,7 @@ mod tests {
     }
 
     fn findings(demand: &MarkerDemand, shape: &TableShape, typing: Typing) -> Vec<(Severity, String)> {
-        let found = demand.findings(&Identifier::table("consumed_operation").unwrap(), shape, typing);
+        let found = demand.findings(&Identifier::table("consumed_operation").unwrap(), Some(shape), typing);
         found.into_iter().map(|finding| (finding.severity, finding.text)).collect()
     }
 

@@ -12,8 +12,7 @@ use crate::mysql::inbox::Inbox;
 use crate::mysql::introspection;
 
 impl Inbox {
-    /// What of the marker table does not fit a consumer. Empty when the table is missing, which
-    /// [`Inbox::findings`] reports.
+    /// What of the marker table does not fit a consumer.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -24,9 +23,7 @@ impl Inbox {
                 async move {
                     let shape =
                         introspection::shape(connection, MarkerMapping::TABLE, mapping.names()).await?;
-                    let findings =
-                        shape.map(|shape| demand.findings(mapping.table(), &shape, Typing::Declared));
-                    Ok(findings.unwrap_or_default())
+                    Ok(demand.findings(mapping.table(), shape.as_ref(), Typing::Declared))
                 }
                 .boxed()
             })

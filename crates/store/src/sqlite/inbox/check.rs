@@ -11,8 +11,7 @@ use crate::sqlite::inbox::Inbox;
 use crate::sqlite::introspection;
 
 impl Inbox {
-    /// What of the marker table does not fit a consumer. Empty when the table is missing, which
-    /// [`Inbox::findings`] reports.
+    /// What of the marker table does not fit a consumer.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -23,9 +22,7 @@ impl Inbox {
                 async move {
                     let shape =
                         introspection::shape(connection, MarkerMapping::TABLE, mapping.names()).await?;
-                    let findings =
-                        shape.map(|shape| demand.findings(mapping.table(), &shape, Typing::Affinity));
-                    Ok(findings.unwrap_or_default())
+                    Ok(demand.findings(mapping.table(), shape.as_ref(), Typing::Affinity))
                 }
                 .boxed()
             })
