@@ -3,6 +3,8 @@
 use consign_core::ports::{CommitError, StoreError};
 use sqlx::mysql::MySqlDatabaseError;
 
+use crate::mysql::connection::UnitError;
+
 /// Longer server messages are cut.
 const MESSAGE_BYTES_MAX: usize = 300;
 
@@ -23,6 +25,18 @@ pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
         | sqlx::Error::ColumnIndexOutOfBounds { .. }
         | sqlx::Error::TypeNotFound { .. } => StoreError::Schema(error.to_string()),
         other => StoreError::Unavailable(other.to_string()),
+    }
+}
+
+/// An error over a table of consign's own, which an older version may not have made.
+pub(crate) fn migrated(error: sqlx::Error) -> UnitError {
+    match store_error(&error) {
+        StoreError::Schema(text) => StoreError::Schema(format!("{text}: run `consign migrate`")).into(),
+        StoreError::Unavailable(_)
+        | StoreError::Contended(_)
+        | StoreError::CommitUnknown(_)
+        | StoreError::Data(_)
+        | StoreError::Mismatch(_) => UnitError::Sql(error),
     }
 }
 

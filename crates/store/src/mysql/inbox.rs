@@ -15,7 +15,9 @@ use crate::record::draft::{ConflictDraft, DeadDraft};
 use crate::status::InboxStatus;
 
 mod check;
+mod each;
 mod marker;
+mod parking;
 mod progress;
 mod record;
 mod transaction;

@@ -62,9 +62,18 @@ files! {
     CONFLICT_COUNT = "conflict_count";
     DEAD_DELIVERY_RECORD = "dead_delivery_record";
     DEAD_DELIVERY_COUNT = "dead_delivery_count";
+    PARK = "park";
+    PARKED_LOOK = "parked_look";
+    PARKED_SELECT = "parked_select";
+    PARKED_LOCK = "parked_lock";
+    PARKED_LEASE = "parked_lease";
+    PARKED_FETCH = "parked_fetch";
+    PARKED_COUNT = "parked_count";
+    UNPARK = "unpark";
     INTROSPECT_TABLE = "introspect_table";
     INTROSPECT_COLUMNS = "introspect_columns";
     INTROSPECT_INDEXES = "introspect_indexes";
+    INTROSPECT_TRIGGERS = "introspect_triggers";
     CREATE_OUTBOX_EVENT = "create_outbox_event";
     EXTEND_OUTBOX_EVENT = "extend_outbox_event";
     CREATE_CONSUMED_OPERATION = "create_consumed_operation";
@@ -96,6 +105,11 @@ impl Text {
     /// Renders `file` of a table of consign's own, or of none.
     pub(crate) fn own(file: &str) -> Self {
         Self(Rendering::new(QUOTE).render(file).into())
+    }
+
+    /// Renders `file` of a table of consign's own for a list of `length`.
+    pub(crate) fn own_list(file: &str, length: usize) -> Self {
+        Self(Rendering::new(QUOTE).placeholders(bucket(length)).render(file).into())
     }
 
     /// Takes a text rendered elsewhere from one of the files.

@@ -11,7 +11,8 @@ use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::introspection;
 use crate::mysql::outbox::count;
 use crate::mysql::statement::{
-    CONFLICT_COUNT, CONFLICT_RECORD, DEAD_DELIVERY_COUNT, DEAD_DELIVERY_RECORD, MARKER_COUNT, Text,
+    CONFLICT_COUNT, CONFLICT_RECORD, DEAD_DELIVERY_COUNT, DEAD_DELIVERY_RECORD, MARKER_COUNT, PARKED_COUNT,
+    Text,
 };
 use crate::record::draft::{ConflictDraft, DeadDraft, PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::status::InboxStatus;
@@ -84,11 +85,12 @@ pub(super) async fn status(database: &Database, mapping: &MarkerMapping) -> Resu
                     Text::new(MARKER_COUNT, mapping.names(), &crate::introspection::TableShape::default());
                 let conflicts = Text::own(CONFLICT_COUNT);
                 let dead = Text::own(DEAD_DELIVERY_COUNT);
+                let parked = Text::own(PARKED_COUNT);
                 Ok(InboxStatus {
                     markers: count_rows(connection, mapping.table(), &markers).await?,
                     conflicts: count_rows(connection, &own("consign_conflict"), &conflicts).await?,
                     dead_deliveries: count_rows(connection, &own("consign_dead_delivery"), &dead).await?,
-                    parked: None,
+                    parked: count_rows(connection, &own("consign_parked_delivery"), &parked).await?,
                 })
             }
             .boxed()

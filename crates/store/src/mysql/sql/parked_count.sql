@@ -1,0 +1,4 @@
+-- Purpose: deliveries that wait.
+-- Locks: none.
+SELECT COUNT(*)
+FROM `consign_parked_delivery`;
