@@ -17,6 +17,7 @@ use crate::status::InboxStatus;
 mod check;
 mod conflict;
 mod dead;
+mod execute;
 mod marker;
 mod parking;
 mod progress;

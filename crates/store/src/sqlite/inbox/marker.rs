@@ -12,7 +12,8 @@ use sqlx::{Row, SqliteConnection, query};
 use crate::introspection::{Column, TableShape};
 use crate::mapping::{Identifier, MarkerMapping};
 use crate::sqlite::connection::UnitError;
-use crate::sqlite::inbox::value::{Bound, Described, bind_stored, check_value};
+use crate::sqlite::inbox::execute::Described;
+use crate::sqlite::inbox::value::{Bound, bind_stored, check_value};
 use crate::sqlite::introspection;
 use crate::sqlite::statement::{MARKER_INSERT, MARKER_SELECT, QUOTE, Text};
 use crate::statement::{LIST_MAX, Rendering, bucket, lists, padded};
@@ -46,11 +47,20 @@ pub(super) struct Markers {
     /// The columns that a marker of any version may hold.
     columns: Vec<String>,
     by_fingerprint: bool,
-    has_event_id: bool,
-    has_aggregate_version: bool,
-    has_comparison_version: bool,
-    has_fingerprint: bool,
+    /// What else a new marker holds, in the order of marker_insert.sql.
+    fields: Vec<Field>,
 }
+
+/// An optional column of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    EventId,
+    AggregateVersion,
+    ComparisonVersion,
+}
+
+/// Operations that share their statements.
+pub(super) type Run<'a, 'o> = (Arc<Markers>, &'a [&'o Operation]);
 
 impl Prepared {
     pub(super) async fn read(
@@ -79,18 +89,18 @@ impl Prepared {
     /// The statements for an operation.
     pub(super) fn markers(&self, operation: &Operation) -> Result<Arc<Markers>, StoreError> {
         let mut kept = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
-        let markers = match kept.iter().find(|markers| markers.fit(operation)) {
-            Some(markers) => Arc::clone(markers),
-            None => {
-                let markers = Arc::new(self.render(operation)?);
-                if kept.len() >= KEPT_MAX {
-                    kept.clear();
-                }
-                kept.push(Arc::clone(&markers));
-                markers
+        let fitting = kept.iter().find(|markers| markers.fit(operation)).cloned();
+        let markers = if let Some(markers) = fitting {
+            markers
+        } else {
+            let markers = Arc::new(self.render(operation)?);
+            if kept.len() >= KEPT_MAX {
+                kept.clear();
             }
+            kept.push(Arc::clone(&markers));
+            markers
         };
-        if operation.comparison_version > 1 && !markers.has_comparison_version {
+        if operation.comparison_version > 1 && !markers.tells_versions() {
             return Err(StoreError::Schema(format!(
                 "{} has no column comparison_version, so that version {} could not be told from version 1: run \
                  `consign migrate`",
@@ -105,7 +115,7 @@ impl Prepared {
     pub(super) fn runs<'a, 'o>(
         &self,
         operations: &'a [&'o Operation],
-    ) -> Result<Vec<(Arc<Markers>, &'a [&'o Operation])>, StoreError> {
+    ) -> Result<Vec<Run<'a, 'o>>, StoreError> {
         let mut runs = Vec::with_capacity(1);
         let mut rest = operations;
         while let Some(first) = rest.first() {
@@ -113,7 +123,7 @@ impl Prepared {
             let version = first.comparison_version;
             let fitting = |operation: &&Operation| {
                 markers.fit(operation)
-                    && (operation.comparison_version == version || markers.has_comparison_version)
+                    && (operation.comparison_version == version || markers.tells_versions())
             };
             let (run, after) = rest.split_at(rest.iter().take_while(|&operation| fitting(operation)).count());
             runs.push((Arc::clone(&markers), run));
@@ -173,9 +183,8 @@ impl Prepared {
         let names = |columns: &[&str]| {
             columns.iter().map(|name| self.compared_column(name)).collect::<Result<Vec<_>, _>>()
         };
-        let has_fingerprint = self.shape.has("fingerprint");
         let by_fingerprint = operation.uses_fingerprint();
-        if by_fingerprint && !has_fingerprint {
+        if by_fingerprint && !self.shape.has("fingerprint") {
             return Err(self.lacking("fingerprint"));
         }
         let compared = match &operation.comparison {
@@ -206,15 +215,24 @@ impl Prepared {
             compared: compared.map(|columns| columns.into_iter().map(str::to_owned).collect()),
             columns: columns.into_iter().map(str::to_owned).collect(),
             by_fingerprint,
-            has_event_id: self.shape.has("event_id"),
-            has_aggregate_version: self.shape.has("aggregate_version"),
-            has_comparison_version: self.shape.has("comparison_version"),
-            has_fingerprint,
+            fields: [
+                ("event_id", Field::EventId),
+                ("aggregate_version", Field::AggregateVersion),
+                ("comparison_version", Field::ComparisonVersion),
+            ]
+            .into_iter()
+            .filter_map(|(column, field)| self.shape.has(column).then_some(field))
+            .collect(),
         })
     }
 }
 
 impl Markers {
+    /// True when a marker says which version of the comparison wrote it.
+    fn tells_versions(&self) -> bool {
+        self.fields.contains(&Field::ComparisonVersion)
+    }
+
     /// True when these are the statements for the operation.
     fn fit(&self, operation: &Operation) -> bool {
         let compares = match (&operation.comparison, &self.compared) {
@@ -254,14 +272,14 @@ impl Markers {
 
     fn bind<'q>(&self, mut insert: Bound<'q>, operation: &'q Operation) -> Bound<'q> {
         insert = insert.bind(&operation.consumer).bind(&operation.key);
-        if self.has_event_id {
-            insert = insert.bind(operation.event_id.as_ref().map(consign_core::event::EventId::as_str));
-        }
-        if self.has_aggregate_version {
-            insert = insert.bind(operation.aggregate_version);
-        }
-        if self.has_comparison_version {
-            insert = insert.bind(i64::from(operation.comparison_version));
+        for field in &self.fields {
+            insert = match field {
+                Field::EventId => {
+                    insert.bind(operation.event_id.as_ref().map(consign_core::event::EventId::as_str))
+                }
+                Field::AggregateVersion => insert.bind(operation.aggregate_version),
+                Field::ComparisonVersion => insert.bind(i64::from(operation.comparison_version)),
+            };
         }
         match &operation.comparison {
             Comparison::Columns(columns) => {
@@ -308,21 +326,16 @@ impl Markers {
             ))
             .into());
         }
-        let mut next = 2;
-        let mut optional = |present: bool| {
-            let index = present.then_some(next);
-            next += usize::from(present);
-            index
-        };
-        let event_id = optional(self.has_event_id).map(text).transpose()?.flatten();
-        let version = optional(self.has_comparison_version)
-            .map(|index| row.try_get_unchecked::<Option<i64>, _>(index))
-            .transpose()?
-            .flatten();
-        let fingerprint = optional(self.has_fingerprint).map(text).transpose()?.flatten();
+        let has = |column: &str| row.try_column(column).is_ok();
+        let event_id = if has("event_id") { row.try_get_unchecked("event_id")? } else { None };
+        let fingerprint = if has("fingerprint") { row.try_get_unchecked("fingerprint")? } else { None };
+        let version: Option<i64> =
+            if has("comparison_version") { row.try_get_unchecked("comparison_version")? } else { None };
+        // The compared ones come last; their names are the table's own.
+        let first = row.len() - self.columns.len();
         let mut columns = BTreeMap::new();
         for (index, name) in self.columns.iter().enumerate() {
-            columns.insert(name.clone(), text(next + index)?);
+            columns.insert(name.clone(), text(first + index)?);
         }
         let comparison_version = version.map(|version| u32::try_from(version).unwrap_or(0));
         Ok((key, StoredMarker { event_id, columns, fingerprint, comparison_version }))

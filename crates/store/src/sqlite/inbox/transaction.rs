@@ -3,18 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use consign_core::declared::Statement;
 use consign_core::guard::Progress;
 use consign_core::operation::Operation;
-use consign_core::ports::{Advance, CommitError, InboxTransaction, Mark, StoreError};
+use consign_core::ports::{Advance, CommitError, EachError, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 use sqlx::{Sqlite, raw_sql};
 
 use crate::sqlite::connection::{UnitError, shielded};
 use crate::sqlite::failure;
 use crate::sqlite::inbox::Shared;
+use crate::sqlite::inbox::execute::{StatementError, run, run_each};
 use crate::sqlite::inbox::marker::Prepared;
 use crate::sqlite::inbox::progress;
-use crate::sqlite::inbox::value::{StatementError, run};
 use crate::sqlite::statement::{END_UNIT, RENEW_UNIT};
 
 type Live = sqlx::Transaction<'static, Sqlite>;
@@ -77,6 +78,27 @@ impl Transaction {
             }
         })
     }
+
+    /// The same for a handler's statement, which may have ended the transaction by failing.
+    async fn conclude_statement<T>(
+        &mut self,
+        mut live: Live,
+        result: Result<T, StatementError>,
+    ) -> Result<T, StoreError> {
+        let result = result.map_err(|error| match error {
+            StatementError::Sql(error) => failure::store_error(&error),
+            StatementError::Placeholders { wanted, given } => StoreError::Schema(format!(
+                "the statement has {wanted} placeholders and {given} values: give one value for each"
+            )),
+        });
+        if let Err(StoreError::Data(_)) = result
+            && let Err(error) = raw_sql(RENEW_UNIT).execute(&mut *live).await
+        {
+            // An OR ROLLBACK clause, or a trigger: what comes next would commit by itself.
+            self.failed = Some(ended_early(&error));
+        }
+        self.conclude(live, result.map_err(UnitError::Store))
+    }
 }
 
 impl InboxTransaction for Transaction {
@@ -126,20 +148,22 @@ impl InboxTransaction for Transaction {
         let prepared = Arc::clone(&self.prepared);
         let mut live = self.take()?;
         let ran = run(&mut live, prepared.described(), sql, values).await;
-        let ran = match ran {
-            Ok(rows) => Ok(rows),
-            Err(StatementError::Placeholders { wanted, given }) => Err(StoreError::Schema(format!(
-                "the statement has {wanted} placeholders and {given} values: give one value for each"
-            ))),
-            Err(StatementError::Sql(error)) => Err(failure::store_error(&error)),
-        };
-        if let Err(StoreError::Data(_)) = ran
-            && let Err(error) = raw_sql(RENEW_UNIT).execute(&mut *live).await
-        {
-            // An OR ROLLBACK clause, or a trigger: what comes next would commit by itself.
-            self.failed = Some(ended_early(&error));
+        self.conclude_statement(live, ran).await
+    }
+
+    async fn execute_each(
+        &mut self,
+        statement: &Statement,
+        values: &[&[Value]],
+    ) -> Result<Vec<u64>, EachError> {
+        let prepared = Arc::clone(&self.prepared);
+        let mut live = self.take().map_err(|error| EachError { at: None, error })?;
+        let mut rows = Vec::with_capacity(values.len());
+        let ran = run_each(&mut live, prepared.described(), statement.sql(), values, &mut rows).await;
+        match self.conclude_statement(live, ran).await {
+            Ok(()) => Ok(rows),
+            Err(error) => Err(EachError { at: Some(rows.len()), error }),
         }
-        self.conclude(live, ran.map_err(UnitError::Store))
     }
 
     async fn commit(mut self) -> Result<(), CommitError> {

@@ -1,14 +1,9 @@
 //! Values bound exactly: no number passes through a float, as long as SQLite can hold it otherwise.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use consign_core::value::Value;
-use futures_util::TryStreamExt;
+use sqlx::Sqlite;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr};
-use sqlx::{Sqlite, SqliteConnection, Statement as _, query};
 
 use crate::introspection::{Column, ColumnKind};
 
@@ -109,127 +104,9 @@ fn significant(digits: &str) -> usize {
     digits.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count()
 }
 
-/// Why a statement was not run.
-pub(crate) enum StatementError {
-    /// It has another number of placeholders than there are values; SQLite would take the rest for NULL.
-    Placeholders {
-        /// Placeholders.
-        wanted: usize,
-        /// Values.
-        given: usize,
-    },
-    /// SQLite refused it.
-    Sql(sqlx::Error),
-}
-
-impl From<sqlx::Error> for StatementError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
-/// More statements than this are not kept; a config has a few per consumer.
-const DESCRIBED_MAX: usize = 256;
-
-/// What is known of handlers' statements, so that each is looked at once instead of before every run.
-#[derive(Debug, Default)]
-pub(crate) struct Described(Mutex<HashMap<String, Description>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Description {
-    placeholders: usize,
-    returns_rows: bool,
-    changes_rows: bool,
-}
-
-impl Described {
-    async fn of(
-        &self,
-        connection: &mut SqliteConnection,
-        sql: &str,
-        values: usize,
-    ) -> Result<Description, sqlx::Error> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sql).copied();
-        if let Some(description) = known {
-            return Ok(description);
-        }
-        // The statement comes from the config or the handler's code; payload fields are bound.
-        let prepared = connection.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
-        let description = Description {
-            placeholders: match prepared.parameters() {
-                Some(Either::Left(types)) => types.len(),
-                Some(Either::Right(count)) => count,
-                None => values,
-            },
-            returns_rows: !prepared.columns().is_empty(),
-            changes_rows: changes_rows(sql),
-        };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= DESCRIBED_MAX {
-            known.clear();
-        }
-        known.insert(sql.to_owned(), description);
-        Ok(description)
-    }
-}
-
-/// Runs a handler's statement and counts the rows it matched: those it returns, or those it changed.
-pub(crate) async fn run(
-    connection: &mut SqliteConnection,
-    described: &Described,
-    sql: &str,
-    values: &[Value],
-) -> Result<u64, StatementError> {
-    let description = described.of(&mut *connection, sql, values.len()).await?;
-    if description.placeholders != values.len() {
-        return Err(StatementError::Placeholders { wanted: description.placeholders, given: values.len() });
-    }
-    let mut statement = query(AssertSqlSafe(sql));
-    for value in values {
-        statement = bind_value(statement, value);
-    }
-    if !description.returns_rows {
-        let affected = statement.execute(connection).await?.rows_affected();
-        // For anything else SQLite goes on telling the count of the last change.
-        return Ok(if description.changes_rows { affected } else { 0 });
-    }
-    let mut rows = statement.fetch(connection);
-    let mut count = 0;
-    while rows.try_next().await?.is_some() {
-        count += 1;
-    }
-    Ok(count)
-}
-
-fn changes_rows(sql: &str) -> bool {
-    let mut rest = sql.trim_start();
-    loop {
-        rest = match (rest.strip_prefix("--"), rest.strip_prefix("/*")) {
-            (Some(comment), _) => comment.split_once('\n').map_or("", |(_, after)| after),
-            (None, Some(comment)) => comment.split_once("*/").map_or("", |(_, after)| after),
-            (None, None) => break,
-        }
-        .trim_start();
-    }
-    let word = rest.split(|next: char| !next.is_ascii_alphabetic()).next().unwrap_or_default();
-    ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"].iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statements_that_change_rows_are_told_from_others() {
-        for sql in
-            ["update t set a = 1", "-- why\n  INSERT INTO t", "/* a */ WITH x AS (SELECT 1) DELETE FROM t"]
-        {
-            assert!(changes_rows(sql), "{sql}");
-        }
-        for sql in ["SELECT 1", "PRAGMA x", "", "-- UPDATE"] {
-            assert!(!changes_rows(sql), "{sql}");
-        }
-    }
 
     #[test]
     fn significant_digits_leave_out_sign_point_and_leading_zeros() {

@@ -1,8 +1,9 @@
 //! What SQLite adds to marking: many rows in one statement, versions of a comparison, the end of the transaction.
 
+use consign_core::declared::{ExpectRows, Statement};
 use consign_core::guard::Progress;
 use consign_core::operation::{Compared, Comparison, EarlierComparison, Operation};
-use consign_core::ports::{Advance, CommitError, InboxStore, InboxTransaction, Mark, StoreError};
+use consign_core::ports::{Advance, CommitError, EachError, InboxStore, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 use consign_store::sqlite::Inbox;
 
@@ -54,7 +55,8 @@ async fn any_number_of_markers_is_inserted_and_read_in_order() {
 async fn one_taken_key_among_many_takes_back_all() {
     let file = File::migrated().await;
     let inbox = file.inbox().await;
-    let operations: Vec<_> = (0..100).map(|at| comparing(&format!("key-{at:03}"), &[("amount", 1)])).collect();
+    let operations: Vec<_> =
+        (0..100).map(|at| comparing(&format!("key-{at:03}"), &[("amount", 1)])).collect();
     let all: Vec<_> = operations.iter().collect();
     apply(&inbox, &[all[70]]).await;
 
@@ -202,7 +204,8 @@ async fn a_handler_that_ends_the_transaction_is_found_out() {
 
         let ended = tx.commit().await;
 
-        let told = matches!(&ended, Err(CommitError::RolledBack(StoreError::Data(text))) if text.contains("itself"));
+        let told =
+            matches!(&ended, Err(CommitError::RolledBack(StoreError::Data(text))) if text.contains("itself"));
         assert!(told, "{ending:?}: {ended:?}");
         assert_eq!(refused, ending[0].starts_with("INSERT"), "{ending:?}");
         assert!(!file.is_locked().await, "{ending:?}");
@@ -225,4 +228,64 @@ async fn a_handler_ends_its_own_transaction_inside_and_is_none_the_wiser() {
     tx.commit().await.unwrap();
 
     assert_eq!(file.number("SELECT COUNT(*) FROM item JOIN consumed_operation").await, 1);
+}
+
+fn declared(sql: &str) -> Statement {
+    Statement::parse(sql, ["id", "amount"], ExpectRows::Any).unwrap()
+}
+
+/// Each run is the statement it would have been alone, in order.
+#[tokio::test]
+async fn a_statement_runs_once_for_each_operation() {
+    let file = File::migrated().await;
+    file.run("CREATE TABLE account (id INTEGER PRIMARY KEY, points BIGINT NOT NULL, seen TEXT DEFAULT '')")
+        .await;
+    file.run("INSERT INTO account (id, points) VALUES (1, 0), (2, 0), (3, 0)").await;
+    let inbox = file.inbox().await;
+    let statements = [
+        "UPDATE account SET points = points + :amount, seen = seen || :amount || ';' WHERE id >= :id",
+        "UPDATE account SET points = points + :amount, seen = seen || :amount || ';' WHERE id >= :id -- why not",
+        "UPDATE account SET points = points + :amount, seen = seen || :amount || ';' WHERE id >= :id RETURNING id",
+    ];
+    for (number, sql) in [1_usize, 2, 15, 16, 17, 100].into_iter().zip(statements.into_iter().cycle()) {
+        file.run("UPDATE account SET points = 0, seen = ''").await;
+        let values: Vec<_> = (0..number)
+            .map(|at| {
+                // The concatenation shows the order, and takes the amount a second time.
+                let amount = Value::Integer(i128::try_from(at).unwrap());
+                [amount.clone(), amount, Value::Integer(i128::try_from(at % 5).unwrap())]
+            })
+            .collect();
+        let values: Vec<&[Value]> = values.iter().map(|values| &values[..]).collect();
+
+        let mut tx = inbox.begin().await.unwrap();
+        let rows = tx.execute_each(&declared(sql), &values).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let wanted: Vec<u64> = (0..number).map(|at| [3, 3, 2, 1, 0][at % 5]).collect();
+        assert_eq!(rows, wanted, "{sql}");
+        let seen: Vec<_> = (0..number).filter(|at| at % 5 < 4).map(|at| at.to_string()).collect();
+        let seen = seen.join(";");
+        let third = format!("SELECT COUNT(*) FROM account WHERE id = 3 AND seen = '{seen};'");
+        assert_eq!(file.number(&third).await, 1, "{number}: in order");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_fails_is_named() {
+    let file = File::migrated().await;
+    file.run("CREATE TABLE item (id INTEGER PRIMARY KEY, amount BIGINT NOT NULL)").await;
+    let inbox = file.inbox().await;
+    for culprit in [0, 1, 15, 16, 20] {
+        let mut values: Vec<_> = (0..21).map(|id| [Value::Integer(id), Value::Integer(1)]).collect();
+        values[culprit][1] = Value::Null;
+        let values: Vec<&[Value]> = values.iter().map(|values| &values[..]).collect();
+
+        let mut tx = inbox.begin().await.unwrap();
+        let failed = tx.execute_each(&declared("INSERT INTO item VALUES (:id, :amount)"), &values).await;
+        tx.rollback().await.unwrap();
+
+        let Err(EachError { at, error: StoreError::Data(_) }) = failed else { panic!("{failed:?}") };
+        assert_eq!(at, Some(culprit));
+    }
 }

@@ -12,6 +12,9 @@ use consign_core::ports::{
 use crate::sqlite::file::{File, PATIENCE};
 
 const LEASE: Duration = Duration::from_mins(1);
+/// How many leases have ended.
+const ENDED: &str = "SELECT COUNT(*) FROM consign_parked_delivery \
+                     WHERE locked_until <= strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 
 fn message(id: &str) -> Message {
     Message {
@@ -90,8 +93,6 @@ async fn a_lease_that_ended_lets_another_one_begin() {
         panic!("it is due")
     };
 
-    const ENDED: &str = "SELECT COUNT(*) FROM consign_parked_delivery \
-                         WHERE locked_until <= strftime('%Y-%m-%d %H:%M:%f000', 'now')";
     eventually(PATIENCE, || async { file.number(ENDED).await == 1 }).await;
     let second = other.due("points-award", 10, LEASE).await.unwrap();
 

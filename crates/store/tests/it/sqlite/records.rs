@@ -203,7 +203,10 @@ async fn a_dead_delivery_is_kept_whole_and_requeued_once() {
     assert_eq!(inbox.requeue_dead_delivery(77, &ada()).await, Ok(false));
 
     let [due] = &inbox.due("points-award", 10, HOUR).await.unwrap()[..] else { panic!("it is due") };
-    assert_eq!((due.reason, due.message.delivery_count, due.message.body.len()), (ParkReason::Requeued, 1, 100_000));
+    assert_eq!(
+        (due.reason, due.message.delivery_count, due.message.body.len()),
+        (ParkReason::Requeued, 1, 100_000)
+    );
     assert_eq!(audits(&file).await.len(), 1);
     dead(&inbox, "points-award", "event-1", "still no such account").await;
     let again = inbox.dead_delivery(listed.id).await.unwrap().unwrap();
@@ -218,7 +221,8 @@ async fn dead_deliveries_are_filtered() {
     let inbox = file.inbox().await;
     dead(&inbox, "points-award", "event-1", "no such account").await;
     dead(&inbox, "sms", "event-2", "timeout 100%").await;
-    file.run("UPDATE consign_dead_delivery SET last_seen_at = '2026-01-01 00:00:00.000000' WHERE id = 2").await;
+    file.run("UPDATE consign_dead_delivery SET last_seen_at = '2026-01-01 00:00:00.000000' WHERE id = 2")
+        .await;
     inbox.discard_dead_delivery(1, &ada()).await.unwrap();
     for (filter, ids) in [
         (DeadFilter::default(), &[1, 2][..]),
@@ -257,7 +261,11 @@ async fn dead_events_are_listed_requeued_and_discarded() {
             (DeadFilter { reason_contains: Some("x".into()), ..Default::default() }, &[]),
         ] {
             let found = outbox.dead(&filter).await.unwrap();
-            assert_eq!(found.iter().map(|event| event.event_id.as_str()).collect::<Vec<_>>(), ids, "{filter:?}");
+            assert_eq!(
+                found.iter().map(|event| event.event_id.as_str()).collect::<Vec<_>>(),
+                ids,
+                "{filter:?}"
+            );
         }
         let shown = outbox.dead_event(&id("e1")).await.unwrap().unwrap();
         assert_eq!((shown.status.as_str(), shown.attempts), ("DEAD", 20));

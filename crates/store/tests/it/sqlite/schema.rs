@@ -140,7 +140,10 @@ async fn records_without_ids_are_moved_into_tables_with_ids() {
     assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema WHERE name LIKE '%next%'").await, 0);
     let audit = Audit::default();
     let cut = inbox.requeue_dead_delivery(1, &audit).await.unwrap_err();
-    assert!(matches!(&cut, StoreError::Data(text) if text.contains("1 of the message's 100000 bytes")), "{cut}");
+    assert!(
+        matches!(&cut, StoreError::Data(text) if text.contains("1 of the message's 100000 bytes")),
+        "{cut}"
+    );
 }
 
 /// Two deployments that migrate at once do the work once.
