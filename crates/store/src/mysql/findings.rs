@@ -18,6 +18,15 @@ mod server;
 
 const MIGRATE: &str = "run `consign migrate`";
 
+/// consign's own tables beside the markers, and what goes wrong without each.
+const OWN_TABLES: [(&str, &str); 5] = [
+    ("consign_conflict", "conflicts cannot be recorded"),
+    ("consign_dead_delivery", "dead deliveries cannot be recorded"),
+    ("consign_progress", "guards cannot work"),
+    ("consign_parked_delivery", "deliveries wait in hand, in front of their queue"),
+    ("consign_audit", "nobody can resolve a conflict or requeue a delivery"),
+];
+
 impl Database {
     /// Checks the server and the sessions consign uses. `process_micros` is the process's own clock, in microseconds
     /// since the Unix epoch: consign never relies on it, but people compare its logs with the database's dates.
@@ -259,13 +268,13 @@ async fn inbox_findings(
             findings.push(marker_key(connection, mapping).await?);
         }
     }
-    for own in ["consign_conflict", "consign_dead_delivery"] {
+    for (own, use_of_it) in OWN_TABLES {
         let own = Identifier::table(own).expect("a constant name");
         if introspection::engine(connection, &own).await?.is_none() {
             findings.push(Finding::error(
                 "inbox-table-missing",
                 own.as_str(),
-                "there is no such table, so conflicts and dead deliveries cannot be recorded",
+                format!("there is no such table, so {use_of_it}"),
                 MIGRATE,
             ));
         }

@@ -8,5 +8,4 @@ ALTER TABLE "consumed_operation" ADD COLUMN "comparison_column"
 -- ? boolean: BOOLEAN NULL
 -- ? json: TEXT NULL
 -- ? timestamp: TEXT NULL
--- ? timestamp: TEXT NULL
 ;
