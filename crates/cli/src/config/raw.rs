@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 mod consumer;
 
 pub use consumer::{
-    RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawRows, RawStatement,
+    RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement,
 };
 
 /// The whole file.

@@ -10,6 +10,7 @@ use crate::post::{Ended, SOON, beginning, call, catch_all, cell, must, run, stor
 
 mod away;
 mod checks;
+mod looking;
 
 /// The points story under the world's names, as short as it can be.
 fn points(world: &World, broker: &str) -> String {

@@ -1,8 +1,11 @@
 //! `consign consume --check`: whether every declared consumer could run against the broker and the database there are.
 
+use std::collections::BTreeMap;
+
 use consign_core::declared::{DeclaredConsumer, KEY_CHARACTERS_MAX};
 use consign_core::finding::{Finding, Severity};
 use consign_core::ports::StoreError;
+use consign_core::route::DestinationName;
 use consign_store::demand::MarkerDemand;
 use consign_store::mapping::{ComparisonColumn, Identifier};
 use consign_store::{mysql, sqlite};
@@ -44,8 +47,12 @@ pub async fn run(config: &Config, json: bool) -> anyhow::Result<Exit> {
 async fn lines(config: &Config, inbox: &impl Tables) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
     let shared = inbox.findings().await?;
+    let mut topologies: BTreeMap<&DestinationName, Vec<Finding>> = BTreeMap::new();
     for consumer in &config.consumers {
-        let mut line = consumer_line(config, inbox, consumer).await?;
+        if !topologies.contains_key(&consumer.source) {
+            topologies.insert(&consumer.source, topology_findings(config, &consumer.source).await?);
+        }
+        let mut line = consumer_line(inbox, consumer, &topologies[&consumer.source]).await?;
         if consumer.consumer.guard().is_some() {
             let progress = shared.iter().filter(|finding| finding.subject == PROGRESS && is_error(finding));
             line.findings.extend(progress.cloned());
@@ -61,9 +68,9 @@ async fn lines(config: &Config, inbox: &impl Tables) -> anyhow::Result<Vec<Line>
 }
 
 async fn consumer_line(
-    config: &Config,
     inbox: &impl Tables,
     consumer: &ConsumerConfig,
+    topology: &[Finding],
 ) -> anyhow::Result<Line> {
     let declared = &consumer.consumer;
     let columns = declared.compared_columns().into_iter();
@@ -75,7 +82,7 @@ async fn consumer_line(
         fingerprint: declared.uses_fingerprint(),
         comparison_version: declared.comparison_version(),
     };
-    let mut findings = queue_findings(config, consumer).await?;
+    let mut findings: Vec<Finding> = queue_findings(topology, &consumer.queue).collect();
     findings.extend(inbox.consumer_findings(&demand).await?);
     findings.extend(forgotten_versions(declared));
     let guard = if declared.guard().is_some() { ", guarded" } else { "" };
@@ -108,21 +115,24 @@ fn forgotten_versions(consumer: &DeclaredConsumer) -> Option<Finding> {
     })
 }
 
-/// What is wrong with the consumer's queue, as far as the broker shows.
-async fn queue_findings(config: &Config, consumer: &ConsumerConfig) -> anyhow::Result<Vec<Finding>> {
+/// What the broker says about the topology of a destination.
+async fn topology_findings(config: &Config, source: &DestinationName) -> anyhow::Result<Vec<Finding>> {
     // The queues of a file are made when it is opened.
-    let Some(DestinationConfig::RabbitMq(broker)) = config.destinations.get(&consumer.source) else {
+    let Some(DestinationConfig::RabbitMq(broker)) = config.destinations.get(source) else {
         return Ok(Vec::new());
     };
     let connect = parts::connect_options(&broker.url, &broker.tls)?;
-    let mut topology = parts::topology(broker);
-    topology.queues.retain(|queue| queue.name == consumer.queue);
-    let quoted = format!("{:?}", consumer.queue);
-    let concerns = |finding: &Finding| {
+    Ok(parts::topology(broker).check(&connect).await)
+}
+
+/// Those that say what is wrong with one queue, or that nobody knows.
+fn queue_findings(topology: &[Finding], queue: &str) -> impl Iterator<Item = Finding> {
+    let quoted = format!("{queue:?}");
+    let concerns = move |finding: &&Finding| {
         finding.severity != Severity::Fine
             && (finding.subject.contains(&quoted) || finding.code == "broker-unreachable")
     };
-    Ok(topology.check(&connect).await.into_iter().filter(concerns).collect())
+    topology.iter().filter(concerns).cloned()
 }
 
 async fn statement_lines(inbox: &impl Tables, consumer: &DeclaredConsumer) -> anyhow::Result<Vec<Line>> {
