@@ -1,9 +1,7 @@
 //! The store a config names, in either dialect.
 
 use anyhow::Context;
-use consign_core::declared::DeclaredComparison;
 use consign_core::finding::Finding;
-use consign_core::value::ValueType;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
 use consign_store::mysql::PayloadColumn;
 use consign_store::status::{InboxStatus, OutboxStatus};
@@ -187,18 +185,12 @@ fn marker_mapping(inbox: &InboxConfig) -> anyhow::Result<MarkerMapping> {
     Ok(mapping)
 }
 
-/// The columns the declared consumers compare by, each once.
+/// The columns the declared consumers compare by, in their current versions and in earlier ones, each once.
 fn comparison_columns(config: &Config) -> anyhow::Result<Vec<ComparisonColumn>> {
     let mut columns: Vec<ComparisonColumn> = Vec::new();
     for consumer in &config.consumers {
-        let DeclaredComparison::Columns(compared) = consumer.consumer.comparison() else { continue };
-        for column in compared {
-            let kind = consumer
-                .consumer
-                .bindings()
-                .get(&column.binding)
-                .map_or(ValueType::String, |binding| binding.value_type);
-            let name = Identifier::column(&column.column)?;
+        for (column, kind) in consumer.consumer.compared_columns() {
+            let name = Identifier::column(column)?;
             if columns.iter().all(|known| known.name != name) {
                 columns.push(ComparisonColumn { name, kind });
             }
