@@ -24,7 +24,7 @@ use consign_core::filter::NoFilter;
 use consign_core::inbox::{HandlerError, Inbox};
 use consign_core::lease::Publish;
 use consign_core::outcome::Outcome;
-use consign_core::ports::{Destination, InboxTransaction, Lane};
+use consign_core::ports::{Destination, InboxTransaction, Lane, Readiness};
 use consign_core::route::{DestinationName, Route};
 use consign_core::value::ValueType;
 use consign_store::mysql;
@@ -40,6 +40,8 @@ use super::scratch::{ACCOUNT_COUNT, AWARD, Effects, NAME, Scratch};
 const ROUNDS: u32 = 3;
 /// Points of one award.
 const AMOUNT: i64 = 5;
+/// Connecting to the broker takes at most this long.
+const CONNECT_DEADLINE: Duration = Duration::from_mins(1);
 /// Nothing in the bench takes longer.
 const DEADLINE: Duration = Duration::from_mins(10);
 
@@ -139,6 +141,12 @@ async fn publish(scratch: &Scratch, deliveries: u32, repeats: f64) -> anyhow::Re
     let clock = ProcessClock::start();
     let options = DestinationOptions::new(scratch.connect().clone(), NAME);
     let destination = RabbitMqDestination::new(options, clock.origin());
+    let mut readiness = Readiness::Unavailable(String::new());
+    while readiness != Readiness::Accepting {
+        readiness = tokio::time::timeout(CONNECT_DEADLINE, destination.readiness_after(&readiness))
+            .await
+            .context("the broker was not reached")?;
+    }
     let mut distinct = 0_u32;
     let mut owed = 0.0;
     let orders: Vec<u32> = (0..deliveries)
