@@ -29,6 +29,14 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     age.filter(|age| *age <= AGE_MAX).ok_or_else(|| "is longer than a hundred years".into())
 }
 
+/// An age in its largest whole unit, as [`parse`] reads it.
+pub fn shown(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let whole = |(length, _): &(u64, char)| seconds > 0 && seconds.is_multiple_of(*length);
+    let (length, unit) = [(86_400, 'd'), (3_600, 'h'), (60, 'm')].into_iter().find(whole).unwrap_or((1, 's'));
+    format!("{}{unit}", seconds / length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +48,14 @@ mod tests {
         {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
+    }
+
+    #[test]
+    fn an_age_is_shown_as_it_can_be_written() {
+        for text in ["0s", "90s", "15m", "2h", "30d", "25h"] {
+            assert_eq!(shown(parse(text).unwrap()), text);
+        }
+        assert_eq!(shown(parse("48h").unwrap()), "2d");
     }
 
     #[test]

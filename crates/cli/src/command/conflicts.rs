@@ -284,7 +284,7 @@ fn page(conflict: &ConflictRecord) -> String {
         .row(["key", &conflict.business_key])
         .row(["source", &conflict.source])
         .row(["message", &message])
-        .row(["came", &format!("{} times", conflict.count)])
+        .row(["count", &conflict.count.to_string()])
         .row(["first seen", &conflict.first_seen_at])
         .row(["last seen", &conflict.last_seen_at])
         .row(["resolution", &resolution]);

@@ -75,8 +75,9 @@ fn retention(config: &Config, arguments: &Arguments) -> Result<Duration, String>
     )?;
     if !config.consumers.is_empty() && retention < config.horizon.total() {
         return Err(format!(
-            "markers of {} s are still needed: copies of an event may come for {}, and one that comes after its marker is \
+            "markers of {} ({} s) are still needed: copies of an event may come for {}, and one that comes after its marker is \
              gone is applied again; give --older-than {}d or more, or lower replay_horizon_days",
+            age::shown(retention),
             retention.as_secs(),
             config.horizon,
             config.horizon.total().as_secs().div_ceil(DAY)
@@ -96,8 +97,8 @@ async fn plan(config: &Config, purge: &PurgeMarkers, json: bool) -> anyhow::Resu
     } else {
         let oldest = oldest_applied_at.map_or_else(String::new, |at| format!(", the oldest applied at {at}"));
         output::print(format!(
-            "{old} of {examined} markers are older than {} s{oldest}\n",
-            purge.retention.as_secs()
+            "{old} of {examined} markers are older than {}{oldest}\n",
+            age::shown(purge.retention)
         ))?;
     }
     tell_undated(undated);
