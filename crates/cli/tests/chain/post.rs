@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use consign_amqp::{Connection, ConsumeOptions, FieldTable, FieldValue, Properties, Publication, Verdict};
+use futures_util::StreamExt;
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
@@ -53,6 +54,30 @@ impl Post {
         };
         let verdict = publisher.publish(publication, Instant::now() + SOON).await;
         assert!(matches!(verdict, Verdict::Acked { .. }), "{queue}: {verdict:?}");
+    }
+
+    /// Publishes many messages to one queue, in order, and waits for all confirms.
+    pub async fn send_all(&self, queue: &str, kind: &str, messages: impl IntoIterator<Item = (String, String)>) {
+        const IN_FLIGHT: usize = 256;
+        let publisher = self.0.open_publisher().await.unwrap();
+        let confirms = futures_util::stream::iter(messages).map(|(id, body)| {
+            let publication = Publication {
+                exchange: String::new(),
+                routing_key: queue.into(),
+                properties: Properties {
+                    message_id: Some(id),
+                    kind: Some(kind.into()),
+                    delivery_mode: Some(2),
+                    ..Properties::default()
+                },
+                body: body.into(),
+            };
+            publisher.publish(publication, Instant::now() + SOON)
+        });
+        let mut confirms = confirms.buffered(IN_FLIGHT);
+        while let Some(verdict) = confirms.next().await {
+            assert!(matches!(verdict, Verdict::Acked { .. }), "{queue}: {verdict:?}");
+        }
     }
 
     /// How many messages wait in a queue.

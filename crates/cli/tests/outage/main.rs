@@ -7,6 +7,7 @@
 
 #[path = "../chain/harness.rs"]
 mod harness;
+mod inbox;
 mod servers;
 
 use std::time::Duration;

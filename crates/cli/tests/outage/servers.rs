@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::harness::{Broker, World};
+use crate::inbox::REDIS;
 use crate::{MYSQL, RABBITMQ};
 
 /// One test at a time.
@@ -74,7 +75,7 @@ impl Servers {
     /// `up` wakes a frozen server, starts a dead one and leaves a healthy one alone.
     #[expect(clippy::unused_self, reason = "only who has the turn may do this")]
     fn restore(&self) {
-        for restore in [&["up", MYSQL, RABBITMQ][..], &CALM] {
+        for restore in [&["up", MYSQL, RABBITMQ, REDIS][..], &CALM] {
             if let Err(error) = Self::run(restore) {
                 eprintln!("services {restore:?}: {error}");
             }
