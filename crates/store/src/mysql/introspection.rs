@@ -5,7 +5,9 @@ use sqlx::{MySqlConnection, Row, query};
 
 use crate::introspection::{Column, ColumnKind, TableShape, Unit};
 use crate::mapping::{Identifier, Names};
-use crate::mysql::statement::{INTROSPECT_COLUMNS, INTROSPECT_INDEXES, INTROSPECT_TABLE};
+use crate::mysql::statement::{
+    INTROSPECT_COLUMNS, INTROSPECT_INDEXES, INTROSPECT_TABLE, INTROSPECT_TRIGGERS,
+};
 
 /// The engine of `table`; `None` when there is no such table.
 pub(crate) async fn engine(
@@ -68,6 +70,20 @@ pub(crate) async fn unique_indexes(
 ) -> Result<Vec<Vec<String>>, sqlx::Error> {
     let indexes = all_indexes(connection, table).await?;
     Ok(indexes.into_iter().filter(|index| index.unique).map(|index| index.columns).collect())
+}
+
+/// How many triggers `table` has, as far as the user may see them.
+pub(crate) async fn triggers(
+    connection: &mut MySqlConnection,
+    table: &Identifier,
+) -> Result<u64, sqlx::Error> {
+    let row = query(INTROSPECT_TRIGGERS)
+        .bind(table.schema())
+        .bind(table.local())
+        .persistent(false)
+        .fetch_one(connection)
+        .await?;
+    Ok(text(&row, 0)?.and_then(|count| count.parse().ok()).unwrap_or_default())
 }
 
 struct Index {

@@ -19,6 +19,7 @@ macro_rules! on_both_servers {
 
 mod append;
 mod connection;
+mod each;
 mod files;
 mod findings;
 mod inbox;

@@ -13,6 +13,7 @@ use sqlx::{MySqlConnection, Row, query_with};
 use crate::introspection::{Column, TableShape};
 use crate::mapping::{Identifier, MarkerMapping};
 use crate::mysql::connection::UnitError;
+use crate::mysql::inbox::each::SetPlans;
 use crate::mysql::inbox::progress::ProgressTexts;
 use crate::mysql::inbox::value::{add, add_value, check_value, weight_of};
 use crate::mysql::introspection;
@@ -34,6 +35,7 @@ pub(super) struct Prepared {
     inserts: Kept<Insert>,
     selects: Kept<Select>,
     pub(super) progress: ProgressTexts,
+    pub(super) sets: SetPlans,
 }
 
 /// Statements by the columns they are about.
@@ -86,6 +88,7 @@ impl Prepared {
             inserts: Mutex::default(),
             selects: Mutex::default(),
             progress: ProgressTexts::new(),
+            sets: SetPlans::default(),
         })
     }
 

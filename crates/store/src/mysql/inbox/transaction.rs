@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use consign_core::declared::Statement;
 use consign_core::guard::Progress;
 use consign_core::operation::Operation;
-use consign_core::ports::{Advance, CommitError, InboxTransaction, Mark, StoreError};
+use consign_core::ports::{Advance, CommitError, EachError, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -164,6 +165,10 @@ impl Transaction {
         error
     }
 
+    pub(super) fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
     /// Refuses to be committed, for this reason.
     pub(super) fn fail(&mut self, error: StoreError) -> StoreError {
         self.failed.get_or_insert(error).clone()
@@ -225,6 +230,14 @@ impl InboxTransaction for Transaction {
             Ok(rows) => Ok(rows),
             Err(error) => Err(self.judge(error)),
         }
+    }
+
+    async fn execute_each(
+        &mut self,
+        statement: &Statement,
+        values: &[&[Value]],
+    ) -> Result<Vec<u64>, EachError> {
+        self.each(statement, values).await
     }
 
     async fn commit(mut self) -> Result<(), CommitError> {

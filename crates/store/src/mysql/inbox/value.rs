@@ -43,7 +43,8 @@ pub(crate) fn add_value(arguments: &mut MySqlArguments, value: &Value) {
         },
         Value::Decimal(digits) => add(arguments, Digits(digits.clone())),
         Value::Text(text) | Value::Json(text) => add(arguments, text.as_str()),
-        Value::Boolean(truth) => add(arguments, *truth),
+        // sqlx takes a bool for an unsigned number, and what is computed with it could then not be negative.
+        Value::Boolean(truth) => add(arguments, i8::from(*truth)),
         Value::Timestamp(instant) => add(arguments, instant.to_string()),
     }
 }

@@ -57,7 +57,7 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
 }
 
 /// The others, in an order in which they run on an empty database.
-const DEFINITIONS: [&str; 22] = [
+const DEFINITIONS: [&str; 23] = [
     "session",
     "session_unlimited",
     "session_isolation",
@@ -80,6 +80,7 @@ const DEFINITIONS: [&str; 22] = [
     "introspect_table",
     "introspect_columns",
     "introspect_indexes",
+    "introspect_triggers",
 ];
 
 fn files() -> BTreeMap<String, String> {
