@@ -1,10 +1,13 @@
 //! One file per command.
 
 pub mod bench;
+pub mod conflicts;
 pub mod consume;
+pub mod dead;
 pub mod demo;
 pub mod doctor;
 pub mod migrate;
+pub mod purge;
 pub mod run;
 pub mod status;
 pub mod topology;

@@ -2,7 +2,10 @@
 //!
 //! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
 //! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining.
+//! - `age`: ages on the command line. `actor`: who decides, for the audit.
 
+mod actor;
+mod age;
 mod command;
 mod config;
 mod exit;
@@ -52,6 +55,12 @@ enum Command {
     Doctor(command::doctor::Arguments),
     /// Compare the broker with the config, or create what the config says.
     Topology(command::topology::Arguments),
+    /// List, show and resolve keys that came again with other content.
+    Conflicts(command::conflicts::Arguments),
+    /// List, show, requeue and discard what was given up: events of the outbox and deliveries.
+    Dead(command::dead::Arguments),
+    /// Delete markers that are older than any copy of their events can be.
+    Purge(command::purge::Arguments),
     /// Measure throughput on the configured parts.
     Bench(command::bench::Arguments),
 }
@@ -94,6 +103,9 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Status(arguments) => command::status::run(arguments).await,
         Command::Doctor(arguments) => command::doctor::run(arguments).await,
         Command::Topology(arguments) => command::topology::run(arguments).await,
+        Command::Conflicts(arguments) => command::conflicts::run(arguments).await,
+        Command::Dead(arguments) => command::dead::run(arguments).await,
+        Command::Purge(arguments) => command::purge::run(arguments).await,
         Command::Bench(arguments) => command::bench::run(arguments).await,
     }
 }

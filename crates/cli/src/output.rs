@@ -5,6 +5,12 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+mod decisions;
+mod payload;
+
+pub use decisions::{Decisions, Form};
+pub use payload::Payload;
+
 /// A table of text, aligned in columns. Cells that are numbers are aligned to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -78,6 +84,14 @@ pub fn printable(text: &str) -> String {
         }
     }
     out
+}
+
+/// A text of at most so many characters; a longer one ends in dots.
+pub fn shortened(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
 }
 
 /// Writes one JSON document, indented, with a line break at its end.
@@ -181,6 +195,12 @@ mod tests {
                 .any(|character| character != '\n' && (character.is_control() || character == '\u{202e}'))
         );
         assert!(text.contains(r"a\r\nX-Admin: 1"), "{text}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(shortened("订单订单", 2), "订单...");
+        assert_eq!(shortened("订单", 2), "订单");
     }
 
     #[test]

@@ -9,6 +9,10 @@ use consign_store::{mysql, sqlite};
 
 use crate::config::{Config, ConnectionUrl, Database, InboxConfig, OutboxConfig};
 
+mod records;
+
+pub use records::missing_schema;
+
 /// An open store.
 pub enum Store {
     /// MySQL or MariaDB.
@@ -45,9 +49,14 @@ macro_rules! dialect {
                 Ok($dialect::Outbox::new(self.0.clone(), outbox_mapping(outbox)?, relay))
             }
 
-            /// The inbox.
+            /// The inbox. It looks for the payloads that conflicts are compared with in the first outbox, which need not
+            /// be in the same database.
             pub async fn inbox(&self, config: &Config) -> anyhow::Result<$dialect::Inbox> {
-                Ok($dialect::Inbox::new(self.0.clone(), marker_mapping(&config.inbox)?))
+                let inbox = $dialect::Inbox::new(self.0.clone(), marker_mapping(&config.inbox)?);
+                match config.outboxes.first() {
+                    Some(outbox) => Ok(inbox.with_outbox(outbox_mapping(outbox)?)),
+                    None => Ok(inbox),
+                }
             }
 
             async fn findings(&self, config: &Config) -> anyhow::Result<Vec<Finding>> {

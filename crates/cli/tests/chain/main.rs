@@ -2,7 +2,9 @@
 //!
 //! - `crash`: the program dies at every window; `many_relays`: relays side by side, frozen, drained
 //! - `unknown`: the broker's answers get lost; `rows`, `routing`, `consumer`, `commands`: everything else
+//! - `storm`: consumers killed at random under a hundred thousand deliveries, and what else may go wrong beside them
 //! - `reported`: what users of other systems reported and nothing above has
+//! - `operations`: what people decide about; on SQLite with the embedded queue, too
 //! - `post`: queues to look into and configs made of text
 
 mod commands;
@@ -10,8 +12,10 @@ mod consumer;
 mod crash;
 mod harness;
 mod many_relays;
+mod operations;
 mod post;
 mod reported;
 mod routing;
 mod rows;
+mod storm;
 mod unknown;
