@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn text_is_text_and_anything_else_is_hexadecimal() {
-        let text = Payload::new("{\"名\": 1}".as_bytes(), 11).json();
+        let text = Payload::new("{\"名\": 1}".as_bytes(), 10).json();
         let binary = Payload::new(&[0xff, 0x00, 0x1b], 3).json();
 
         assert_eq!(
             text,
-            json!({ "encoding": "utf-8", "content": "{\"名\": 1}", "bytes": 11, "truncated": false })
+            json!({ "encoding": "utf-8", "content": "{\"名\": 1}", "bytes": 10, "truncated": false })
         );
         assert_eq!(binary, json!({ "encoding": "hex", "content": "ff001b", "bytes": 3, "truncated": false }));
     }

@@ -7,6 +7,7 @@ use crate::harness::Child;
 on_both! {
     a_conflict_is_listed_shown_and_kept_and_opens_again_with_the_same_content
     a_reprocessed_conflict_is_applied_by_the_running_consumer_on_top_of_the_first
+    a_message_of_which_only_a_part_was_kept_cannot_be_reprocessed
     a_decision_about_nothing_is_an_error_and_changes_nothing
     a_list_is_narrowed_by_consumer_and_key_and_says_when_there_is_more
 }
@@ -103,6 +104,30 @@ async fn a_reprocessed_conflict_is_applied_by_the_running_consumer_on_top_of_the
     site.pay("e-5", 1, 7, 100).await;
     site.until("SELECT COUNT(*) FROM consign_conflict", 2).await;
     assert_eq!(site.points(7).await, 1099);
+    drain(everything).await;
+}
+
+async fn a_message_of_which_only_a_part_was_kept_cannot_be_reprocessed(site: Site) {
+    let everything = site.start();
+    site.pay("e-1", 1, 7, 100).await;
+    site.until("SELECT points FROM points_account WHERE user_id = 7", 100).await;
+    let long = "x".repeat(70_000);
+    site.event("e-2", "OrderPaid", &format!(r#"{{"orderId":1,"userId":7,"amount":9,"note":"{long}"}}"#))
+        .await;
+    site.until("SELECT COUNT(*) FROM consign_conflict", 1).await;
+    let id = site.json(&["conflicts", "list"])["conflicts"][0]["id"].to_string();
+
+    let shown = site.json(&["conflicts", "show", &id])["conflict"].clone();
+    let refused = site.json_of_failure(&["conflicts", "resolve", &id, "--reprocess"]);
+
+    assert_eq!((&shown["reprocessable"], &shown["payload"]["truncated"]), (&false.into(), &true.into()));
+    assert!(shown["payload_bytes"].as_u64() > Some(70_000), "the real length: {}", shown["payload_bytes"]);
+    assert_eq!(refused["resolved"], serde_json::json!([]));
+    let error = refused["failed"][0]["error"].as_str().unwrap();
+    assert!(!error.contains("xxx"), "no payload in messages: {error}");
+    assert_eq!(site.number("SELECT COUNT(*) FROM consumed_operation").await, 1, "the marker stays");
+    assert_eq!(site.number("SELECT COUNT(*) FROM consign_parked_delivery").await, 0);
+    assert!(site.audit().await.is_empty());
     drain(everything).await;
 }
 
