@@ -1,7 +1,9 @@
 //! SQLite: one file, shared by any number of processes, each of which may be killed at any moment.
 //!
 //! - `connection`: the file, units of work. `failure`: what SQLite's errors mean. `statement`, `introspection`.
-//! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `inbox`: markers and business writes.
+//! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `dead`: what people do about dead events.
+//! - `inbox`: markers and business writes, guards' progress, parked deliveries, and what people do about conflicts and
+//!   dead deliveries. `audit`: who did it.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
 //! A unit of work is one `BEGIN IMMEDIATE` transaction: it takes the file's write lock before it reads, so that it

@@ -14,6 +14,7 @@ use crate::sqlite::inbox::marker::Prepared;
 use crate::sqlite::prepared::Kept;
 use crate::status::InboxStatus;
 
+mod apply;
 mod check;
 mod conflict;
 mod dead;

@@ -1,6 +1,7 @@
 //! SQLite. Every test makes a file of its own.
 
 mod append;
+mod applying;
 mod contention;
 mod file;
 mod findings;

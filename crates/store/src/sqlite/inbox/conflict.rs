@@ -1,7 +1,6 @@
 //! Conflicts, and what people decide about them.
 
-use consign_core::delivery::Message;
-use consign_core::ports::{ParkDelivery, ParkReason, StoreError};
+use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection, query};
@@ -67,7 +66,7 @@ impl Inbox {
                 if conflict.resolved_at.is_some() {
                     return Ok(false);
                 }
-                let parked = reprocessed(&conflict)?;
+                let parked = ParkedDraft::reprocessed(&conflict)?;
                 delete_marker(connection, &mapping, &conflict).await?;
                 parking::insert(connection, &parked).await?;
                 resolve(connection, &conflict, "reprocessed", &audit, "conflict_reprocess").await
@@ -126,29 +125,6 @@ fn record(row: &SqliteRow) -> Result<ConflictRecord, sqlx::Error> {
         last_seen_at: row.try_get("last_seen_at")?,
         resolved_at: row.try_get("resolved_at")?,
         resolution: row.try_get("resolution")?,
-    })
-}
-
-/// The refused message, to be delivered again.
-fn reprocessed(conflict: &ConflictRecord) -> Result<ParkedDraft, StoreError> {
-    parking::whole("conflict", conflict.id, &conflict.payload, conflict.payload_bytes)?;
-    let message = Message {
-        id: conflict.message_id.clone(),
-        message_type: conflict.message_type.clone(),
-        headers: conflict.headers.clone(),
-        body: conflict.payload.clone(),
-        source: conflict.source.clone(),
-        ..Message::default()
-    };
-    ParkedDraft::new(&ParkDelivery {
-        consumer: &conflict.consumer,
-        business_key: Some(&conflict.business_key),
-        message: &message,
-        reason: ParkReason::Requeued,
-        detail: &format!("conflict {} is reprocessed", conflict.id),
-        attempts: 0,
-        step: None,
-        delay: std::time::Duration::ZERO,
     })
 }
 

@@ -1,7 +1,6 @@
 //! Dead deliveries, and what people do about them.
 
-use consign_core::delivery::Message;
-use consign_core::ports::{ParkDelivery, ParkReason, StoreError};
+use consign_core::ports::StoreError;
 use futures_util::FutureExt;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection, query};
@@ -49,7 +48,7 @@ impl Inbox {
                 if dead.resolved_at.is_some() {
                     return Ok(false);
                 }
-                parking::insert(connection, &requeued(&dead)?).await?;
+                parking::insert(connection, &ParkedDraft::requeued(&dead)?).await?;
                 resolve(connection, &dead, "requeued", &audit, "dead_delivery_requeue").await
             }
             .boxed()
@@ -125,29 +124,6 @@ fn record(row: &SqliteRow) -> Result<DeadDeliveryRecord, sqlx::Error> {
         last_seen_at: row.try_get("last_seen_at")?,
         resolved_at: row.try_get("resolved_at")?,
         resolution: row.try_get("resolution")?,
-    })
-}
-
-/// The dead message, to be delivered again.
-fn requeued(dead: &DeadDeliveryRecord) -> Result<ParkedDraft, StoreError> {
-    parking::whole("dead delivery", dead.id, &dead.payload, dead.payload_bytes)?;
-    let message = Message {
-        id: dead.message_id.clone(),
-        message_type: dead.message_type.clone(),
-        headers: dead.headers.clone(),
-        body: dead.payload.clone(),
-        source: dead.source.clone(),
-        ..Message::default()
-    };
-    ParkedDraft::new(&ParkDelivery {
-        consumer: &dead.consumer,
-        business_key: dead.business_key.as_deref(),
-        message: &message,
-        reason: ParkReason::Requeued,
-        detail: &format!("dead delivery {} is tried again", dead.id),
-        attempts: 0,
-        step: None,
-        delay: std::time::Duration::ZERO,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Deliveries that wait in the file.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use consign_core::delivery::Message;
@@ -136,7 +137,12 @@ async fn fetch(
         select = select.bind(id);
     }
     let rows = select.bind(&token).fetch_all(connection).await?;
-    Ok(rows.iter().map(|row| delivery(row, &token)).collect::<Result<_, _>>()?)
+    let mut fetched = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let delivery = delivery(row, &token)?;
+        fetched.insert(delivery.id, delivery);
+    }
+    Ok(ids.iter().filter_map(|id| fetched.remove(id)).collect())
 }
 
 fn delivery(row: &SqliteRow, token: &str) -> Result<ParkedDelivery, sqlx::Error> {
@@ -169,15 +175,4 @@ pub(super) fn headers_of(row: &SqliteRow) -> Result<(Headers, Option<String>), s
         Ok(headers) => (headers, None),
         Err(problem) => (Headers::new(), Some(problem)),
     })
-}
-
-/// Refuses to deliver a message again that is no longer whole.
-pub(super) fn whole(what: &str, id: i64, payload: &[u8], payload_bytes: u64) -> Result<(), StoreError> {
-    if payload.len() as u64 == payload_bytes {
-        return Ok(());
-    }
-    Err(StoreError::Data(format!(
-        "{what} {id} holds {} of the message's {payload_bytes} bytes: send the message again from where it came",
-        payload.len()
-    )))
 }

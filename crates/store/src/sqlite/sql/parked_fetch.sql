@@ -1,4 +1,4 @@
--- Purpose: the parked deliveries that were just leased, in full.
+-- Purpose: the parked deliveries that were just leased, in full, without the order: a sort would carry payloads.
 -- Locks: none of its own.
 -- Index: primary key.
 -- Guards: the token, so that only rows of this very lease are read.
@@ -13,5 +13,4 @@ SELECT "id" AS id,
     "due_at" <= strftime('%Y-%m-%d %H:%M:%f000', 'now') AS overdue
 FROM "consign_parked_delivery"
 WHERE "id" IN (?)
-    AND "lease_token" = ?
-ORDER BY "due_at", "id";
+    AND "lease_token" = ?;
