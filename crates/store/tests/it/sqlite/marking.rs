@@ -182,8 +182,8 @@ async fn a_handler_that_ends_the_transaction_is_found_out() {
         &["COMMIT"],
         &["ROLLBACK"],
         &["COMMIT", "BEGIN"],
-        &["INSERT OR ROLLBACK INTO item VALUES (1)", "UPDATE item SET id = id"],
-        &["INSERT INTO strict_item VALUES (1)", "UPDATE item SET id = id"],
+        &["INSERT OR ROLLBACK INTO item VALUES (1)", "INSERT INTO item VALUES (2)"],
+        &["INSERT INTO strict_item VALUES (1)", "INSERT INTO item VALUES (2)"],
     ];
     for ending in endings {
         let file = File::migrated().await;
@@ -209,6 +209,11 @@ async fn a_handler_that_ends_the_transaction_is_found_out() {
         assert!(told, "{ending:?}: {ended:?}");
         assert_eq!(refused, ending[0].starts_with("INSERT"), "{ending:?}");
         assert!(!file.is_locked().await, "{ending:?}");
+        assert_eq!(
+            file.number("SELECT COUNT(*) FROM item").await,
+            1,
+            "{ending:?}: nothing commits by itself"
+        );
         let next = comparing("order:2", &[("amount", 1)]);
         apply(&inbox, &[&next]).await;
     }

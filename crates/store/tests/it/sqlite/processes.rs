@@ -11,7 +11,7 @@ use consign_conformance::store::settlement::sent;
 use consign_conformance::waiting::eventually;
 use consign_core::delivery::{AckPermit, Delivery, Message, Receipt, ReceiptLost};
 use consign_core::event::NewEvent;
-use consign_core::inbox::{Handler, HandlerError, Inbox as Process};
+use consign_core::inbox::{Handler, HandlerError, Inbox as Process, Unit};
 use consign_core::lease::ClaimRequest;
 use consign_core::operation::{Compared, Comparison, Operation};
 use consign_core::ports::{InboxTransaction, OutboxStore};
@@ -27,6 +27,8 @@ const PATH: &str = "CONSIGN_TEST_SQLITE_PATH";
 /// Events, and operations.
 const TOTAL: i64 = 240;
 const WORKERS: usize = 3;
+/// A key whose operation is refused.
+const POISON: &str = "poison";
 
 /// Does a role's work until it is killed; without a role there is nothing to do.
 #[tokio::test]
@@ -36,6 +38,7 @@ async fn worker() {
     match role.as_str() {
         "relay" => relay(Outbox::new(database, OutboxMapping::default(), "worker")).await,
         "consumer" => consume(Inbox::new(database, MarkerMapping::default())).await,
+        "batches" => consume_batches(Inbox::new(database, MarkerMapping::default())).await,
         other => panic!("no such role: {other}"),
     }
 }
@@ -68,7 +71,10 @@ impl Receipt for NoReceipt {
 struct Award;
 
 impl<Tx: InboxTransaction> Handler<Tx> for Award {
-    async fn apply(&self, tx: &mut Tx, _: &Operation, _: &Message) -> Result<(), HandlerError> {
+    async fn apply(&self, tx: &mut Tx, operation: &Operation, _: &Message) -> Result<(), HandlerError> {
+        if operation.key == POISON {
+            return Err(HandlerError::Refused("nobody can apply that".into()));
+        }
         match tx.execute("UPDATE points_account SET points = points + 1 WHERE user_id = 7", &[]).await? {
             1 => Ok(()),
             rows => Err(HandlerError::Refused(format!("expected 1 row, changed {rows}"))),
@@ -76,23 +82,42 @@ impl<Tx: InboxTransaction> Handler<Tx> for Award {
     }
 }
 
+fn award(key: String) -> Operation {
+    Operation {
+        consumer: "points-award".into(),
+        key,
+        comparison: Comparison::Columns(vec![Compared { column: "amount".into(), value: Value::Integer(1) }]),
+        ..Operation::default()
+    }
+}
+
 /// Every worker processes every key over and over.
 async fn consume(inbox: Inbox) {
     let process = Process::new(inbox);
     for key in (0..TOTAL).cycle() {
-        let operation = Operation {
-            consumer: "points-award".into(),
-            key: format!("order:{key}:paid"),
-            event_id: None,
-            comparison: Comparison::Columns(vec![Compared {
-                column: "amount".into(),
-                value: Value::Integer(1),
-            }]),
-            ..Operation::default()
-        };
+        let operation = award(format!("order:{key}:paid"));
         let delivery = Delivery { message: Message::default(), receipt: NoReceipt };
         if let Ok(committed) = process.process(delivery, &operation, &Award).await {
             let _ = committed.ack().await;
+        }
+    }
+}
+
+/// The same in batches that overlap, each with one operation that is refused every time.
+async fn consume_batches(inbox: Inbox) {
+    let process = Process::new(inbox);
+    for first in (0..TOTAL).step_by(7).cycle() {
+        let mut keys: Vec<_> = (first..first + 12).map(|key| format!("order:{}:paid", key % TOTAL)).collect();
+        keys.insert(5, POISON.to_owned());
+        let units = keys.into_iter().map(|key| Unit {
+            delivery: Delivery { message: Message::default(), receipt: NoReceipt },
+            operation: award(key),
+            handler: Award,
+        });
+        for concluded in process.process_all(units.collect(), false).await {
+            if let Ok(committed) = concluded.result {
+                let _ = committed.ack().await;
+            }
         }
     }
 }
@@ -170,13 +195,25 @@ async fn relays_that_are_killed_lose_no_event() {
 /// One effect per operation, whenever its consumers were killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_that_are_killed_double_no_effect() {
+    kill_consumers("consumer").await;
+}
+
+/// The same for many operations in one transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_that_are_killed_double_no_effect() {
+    kill_consumers("batches").await;
+}
+
+async fn kill_consumers(role: &str) {
     let file = File::migrated().await;
     file.run("CREATE TABLE points_account (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)").await;
     file.run("INSERT INTO points_account VALUES (7, 0)").await;
 
-    torture(&file, "consumer", "SELECT COUNT(*) FROM consumed_operation").await;
+    torture(&file, role, "SELECT COUNT(*) FROM consumed_operation").await;
 
     assert_eq!(file.number("SELECT points FROM points_account").await, TOTAL);
+    let poison = format!("SELECT COUNT(*) FROM consumed_operation WHERE business_key = '{POISON}'");
+    assert_eq!(file.number(&poison).await, 0);
     assert_eq!(
         file.number("SELECT COUNT(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'").await,
         1
