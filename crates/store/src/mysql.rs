@@ -1,14 +1,17 @@
 //! MySQL 8 and later, and MariaDB 10.6 and later.
 //!
 //! - `connection`: pools, units of work. `failure`: what the server's errors mean. `statement`, `introspection`.
-//! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `inbox`: markers and business writes.
+//! - `outbox` with `claim`, `settle`, `sweep`, `append`, `dead`: the outbox. `inbox`: markers and business writes.
+//! - `audit`: what people did.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
 //! Lock order: outbox rows by primary key ascending; a marker before the business rows of its operation.
 
 mod append;
+mod audit;
 mod claim;
 mod connection;
+mod dead;
 mod failure;
 mod findings;
 mod inbox;

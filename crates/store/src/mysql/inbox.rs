@@ -7,7 +7,7 @@ use consign_core::operation::{Operation, StoredMarker};
 use consign_core::ports::{DeadDelivery, InboxStore, StoreError};
 use futures_util::FutureExt;
 
-use crate::mapping::MarkerMapping;
+use crate::mapping::{MarkerMapping, OutboxMapping};
 use crate::mysql::connection::{Database, Lane};
 use crate::mysql::inbox::marker::Prepared;
 use crate::mysql::prepared::Kept;
@@ -15,10 +15,13 @@ use crate::record::draft::{ConflictDraft, DeadDraft};
 use crate::status::InboxStatus;
 
 mod check;
+mod conflict;
+mod dead;
 mod each;
 mod marker;
 mod parking;
 mod progress;
+mod purge;
 mod record;
 mod transaction;
 mod value;
@@ -35,13 +38,24 @@ pub struct Inbox {
 struct Shared {
     database: Database,
     mapping: MarkerMapping,
+    outbox: Option<OutboxMapping>,
     prepared: Kept<Prepared>,
 }
 
 impl Inbox {
     /// The inbox whose markers are at `mapping` in `database`.
     pub fn new(database: Database, mapping: MarkerMapping) -> Self {
-        Self { shared: Arc::new(Shared { database, mapping, prepared: Kept::default() }) }
+        let shared = Shared { database, mapping, outbox: None, prepared: Kept::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The same inbox, which knows an outbox in the same database: a conflict is then recorded with the payload of the
+    /// event that was applied, when it is still there.
+    #[must_use]
+    pub fn with_outbox(self, outbox: OutboxMapping) -> Self {
+        let (database, mapping) = (self.database().clone(), self.mapping().clone());
+        let shared = Shared { database, mapping, outbox: Some(outbox), prepared: Kept::default() };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The server.
@@ -106,12 +120,19 @@ impl InboxStore for Inbox {
         message: &Message,
         existing: &StoredMarker,
     ) -> Result<(), StoreError> {
-        let record = ConflictDraft::new(operation, message, existing)?;
-        record::write(self.database(), record).await
+        let draft = ConflictDraft::new(operation, message, existing)?;
+        let shared = Arc::clone(&self.shared);
+        let unit = self.database().transact(Lane::General, move |connection| {
+            async move { record::conflict(connection, &draft, shared.outbox.as_ref()).await }.boxed()
+        });
+        unit.await
     }
 
     async fn record_dead(&self, dead: &DeadDelivery<'_>) -> Result<(), StoreError> {
-        let record = DeadDraft::new(dead)?;
-        record::write(self.database(), record).await
+        let draft = DeadDraft::new(dead)?;
+        let unit = self.database().transact(Lane::General, move |connection| {
+            async move { record::dead(connection, &draft).await }.boxed()
+        });
+        unit.await
     }
 }

@@ -49,18 +49,30 @@ files! {
     ATTEMPT_INSERT = "attempt_insert";
     ATTEMPT_COUNT = "attempt_count";
     APPEND = "append";
+    DEAD_EVENT_SELECT = "dead_event_select";
+    DEAD_EVENT_REQUEUE = "dead_event_requeue";
+    EVENT_DISCARD = "event_discard";
     OUTBOX_STATUS = "outbox_status";
     OUTBOX_PENDING = "outbox_pending";
     OUTBOX_FUTURE = "outbox_future";
     MARKER_INSERT = "marker_insert";
     MARKER_SELECT = "marker_select";
     MARKER_COUNT = "marker_count";
+    MARKER_DELETE = "marker_delete";
+    MARKER_PAGE = "marker_page";
+    MARKER_PURGE = "marker_purge";
+    PURGE_LIMIT = "purge_limit";
     PROGRESS_SELECT = "progress_select";
     PROGRESS_INSERT = "progress_insert";
     PROGRESS_UPDATE = "progress_update";
+    EVENT_PAYLOAD = "event_payload";
     CONFLICT_RECORD = "conflict_record";
+    CONFLICT_SELECT = "conflict_select";
+    CONFLICT_RESOLVE = "conflict_resolve";
     CONFLICT_COUNT = "conflict_count";
     DEAD_DELIVERY_RECORD = "dead_delivery_record";
+    DEAD_DELIVERY_SELECT = "dead_delivery_select";
+    DEAD_DELIVERY_RESOLVE = "dead_delivery_resolve";
     DEAD_DELIVERY_COUNT = "dead_delivery_count";
     PARK = "park";
     PARKED_LOOK = "parked_look";
@@ -70,6 +82,7 @@ files! {
     PARKED_FETCH = "parked_fetch";
     PARKED_COUNT = "parked_count";
     UNPARK = "unpark";
+    AUDIT_INSERT = "audit_insert";
     INTROSPECT_TABLE = "introspect_table";
     INTROSPECT_COLUMNS = "introspect_columns";
     INTROSPECT_INDEXES = "introspect_indexes";
@@ -105,6 +118,23 @@ impl Text {
     /// Renders `file` of a table of consign's own, or of none.
     pub(crate) fn own(file: &str) -> Self {
         Self(Rendering::new(QUOTE).render(file).into())
+    }
+
+    /// Renders `file` of a table of consign's own with the optional lines of these words.
+    pub(crate) fn own_where<'w>(file: &str, words: impl IntoIterator<Item = (&'w str, bool)>) -> Self {
+        Self::with_words(file, &Names::new(), &TableShape::default(), words)
+    }
+
+    /// Renders `file` for the names and columns at hand with the optional lines of these words.
+    pub(crate) fn with_words<'w>(
+        file: &str,
+        names: &Names,
+        shape: &TableShape,
+        words: impl IntoIterator<Item = (&'w str, bool)>,
+    ) -> Self {
+        let mut present = shape.present();
+        present.extend(words.into_iter().filter(|(_, taken)| *taken).map(|(word, _)| word.to_owned()));
+        Self(Rendering::new(QUOTE).names(names).present(&present).render(file).into())
     }
 
     /// Renders `file` of a table of consign's own for a list of `length`.

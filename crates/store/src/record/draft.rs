@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::diagnostic::cut;
 use crate::record::Audit;
 
+mod again;
+
 /// Of a payload in a conflict, this many bytes are kept; its real length is recorded.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// The limits of the tables' text columns, in bytes, so that they hold whatever the characters.

@@ -2,76 +2,89 @@
 
 use consign_core::ports::StoreError;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use sqlx::{MySqlConnection, Row, query};
 
-use crate::diagnostic::cut;
-use crate::mapping::{Identifier, MarkerMapping};
+use crate::introspection::TableShape;
+use crate::mapping::{Identifier, MarkerMapping, OutboxMapping};
 use crate::mysql::connection::{Database, Lane, UnitError};
+use crate::mysql::failure::migrated;
 use crate::mysql::introspection;
 use crate::mysql::outbox::count;
 use crate::mysql::statement::{
-    CONFLICT_COUNT, CONFLICT_RECORD, DEAD_DELIVERY_COUNT, DEAD_DELIVERY_RECORD, MARKER_COUNT, PARKED_COUNT,
-    Text,
+    CONFLICT_COUNT, CONFLICT_RECORD, DEAD_DELIVERY_COUNT, DEAD_DELIVERY_RECORD, EVENT_PAYLOAD, MARKER_COUNT,
+    PARKED_COUNT, Text,
 };
-use crate::record::draft::{ConflictDraft, DeadDraft, PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::record::draft::{ConflictDraft, DeadDraft, PAYLOAD_BYTES_MAX};
 use crate::status::InboxStatus;
 
-/// One record about to be written.
-pub(super) trait Record: Send + 'static {
-    fn insert<'c>(&'c self, connection: &'c mut MySqlConnection) -> BoxFuture<'c, Result<(), sqlx::Error>>;
+/// Records a conflict in the unit at hand, with the payload of the applied event when the outbox is in the same
+/// database.
+pub(super) async fn conflict(
+    connection: &mut MySqlConnection,
+    draft: &ConflictDraft,
+    outbox: Option<&OutboxMapping>,
+) -> Result<(), UnitError> {
+    let existing = match (outbox, &draft.existing_event_id) {
+        (Some(outbox), Some(event_id)) => payload(connection, outbox, event_id).await,
+        (Some(_), None) | (None, _) => None,
+    };
+    let (existing, existing_bytes) = existing.unzip();
+    query(Text::own(CONFLICT_RECORD).sql())
+        .bind(&draft.consumer)
+        .bind(&draft.key)
+        .bind(&draft.digest)
+        .bind(&draft.event_id)
+        .bind(&draft.existing_event_id)
+        .bind(&draft.comparison)
+        .bind(&draft.existing)
+        .bind(&draft.message.id)
+        .bind(&draft.message.message_type)
+        .bind(&draft.message.source)
+        .bind(&draft.message.headers)
+        .bind(draft.message.body_within(PAYLOAD_BYTES_MAX))
+        .bind(draft.message.body_bytes())
+        .bind(existing)
+        .bind(existing_bytes)
+        .execute(connection)
+        .await
+        .map_err(migrated)?;
+    Ok(())
 }
 
-/// Writes a record and commits it.
-pub(super) async fn write(database: &Database, record: impl Record + Sync) -> Result<(), StoreError> {
-    let written = database.transact(Lane::General, move |connection| {
-        async move { record.insert(connection).await.map_err(UnitError::Sql) }.boxed()
-    });
-    written.await.map_err(super::transaction::unmigrated)
+/// What is kept of the applied event's payload, and its real length. A record without it is worth having, so nothing
+/// that fails here counts.
+async fn payload(
+    connection: &mut MySqlConnection,
+    outbox: &OutboxMapping,
+    event_id: &str,
+) -> Option<(Vec<u8>, i64)> {
+    let select = Text::new(EVENT_PAYLOAD, outbox.names(), &TableShape::default());
+    let select = query(select.sql()).bind(i64::try_from(PAYLOAD_BYTES_MAX).ok()?).bind(event_id);
+    let row = select.fetch_optional(connection).await.ok()??;
+    let mut payload: Vec<u8> = row.try_get_unchecked::<Option<_>, _>("payload").ok()??;
+    // The server counted characters where the column has them.
+    payload.truncate(PAYLOAD_BYTES_MAX);
+    Some((payload, row.try_get_unchecked("payload_bytes").ok()?))
 }
 
-impl Record for ConflictDraft {
-    fn insert<'c>(&'c self, connection: &'c mut MySqlConnection) -> BoxFuture<'c, Result<(), sqlx::Error>> {
-        async move {
-            query(Text::own(CONFLICT_RECORD).sql())
-                .bind(&self.consumer)
-                .bind(&self.key)
-                .bind(&self.digest)
-                .bind(&self.event_id)
-                .bind(&self.existing_event_id)
-                .bind(&self.comparison)
-                .bind(&self.existing)
-                .bind(&self.message.source)
-                .bind(self.message.body_within(PAYLOAD_BYTES_MAX))
-                .bind(self.message.body_bytes())
-                .execute(connection)
-                .await
-                .map(|_| ())
-        }
-        .boxed()
-    }
-}
-
-impl Record for DeadDraft {
-    fn insert<'c>(&'c self, connection: &'c mut MySqlConnection) -> BoxFuture<'c, Result<(), sqlx::Error>> {
-        async move {
-            query(Text::own(DEAD_DELIVERY_RECORD).sql())
-                .bind(&self.consumer)
-                .bind(&self.digest)
-                .bind(&self.key)
-                .bind(&self.message.id)
-                .bind(&self.message.message_type)
-                .bind(&self.message.source)
-                .bind(&self.reason)
-                .bind(cut(&self.message.headers, TEXT_BYTES_MAX))
-                .bind(self.message.body_within(PAYLOAD_BYTES_MAX))
-                .bind(self.message.body_bytes())
-                .execute(connection)
-                .await
-                .map(|_| ())
-        }
-        .boxed()
-    }
+/// Records a dead delivery in the unit at hand.
+pub(super) async fn dead(connection: &mut MySqlConnection, draft: &DeadDraft) -> Result<(), UnitError> {
+    query(Text::own(DEAD_DELIVERY_RECORD).sql())
+        .bind(&draft.consumer)
+        .bind(&draft.digest)
+        .bind(&draft.key)
+        .bind(&draft.message.id)
+        .bind(&draft.message.message_type)
+        .bind(&draft.message.source)
+        .bind(&draft.reason)
+        .bind(draft.attempts)
+        .bind(&draft.message.headers)
+        .bind(draft.message.body.as_ref())
+        .bind(draft.message.body_bytes())
+        .execute(connection)
+        .await
+        .map_err(migrated)?;
+    Ok(())
 }
 
 /// Counts markers and records; `None` for tables that do not exist.
@@ -81,8 +94,7 @@ pub(super) async fn status(database: &Database, mapping: &MarkerMapping) -> Resu
     database
         .read(Lane::General, move |connection| {
             async move {
-                let markers =
-                    Text::new(MARKER_COUNT, mapping.names(), &crate::introspection::TableShape::default());
+                let markers = Text::new(MARKER_COUNT, mapping.names(), &TableShape::default());
                 let conflicts = Text::own(CONFLICT_COUNT);
                 let dead = Text::own(DEAD_DELIVERY_COUNT);
                 let parked = Text::own(PARKED_COUNT);

@@ -1,6 +1,7 @@
 -- Purpose: puts a delivery aside that cannot be processed; the same delivery again raises the count.
 -- Locks: the row.
--- Why: the digest of message id and body is part of the key, so ON DUPLICATE KEY hides nothing here.
+-- Why: the digest of message id and body is part of the key, so ON DUPLICATE KEY hides nothing here. The payload is
+--   written again, since an earlier version of consign cut it.
 INSERT INTO `consign_dead_delivery` (
     `consumer_name`,
     `content_digest`,
@@ -9,6 +10,7 @@ INSERT INTO `consign_dead_delivery` (
     `message_type`,
     `source`,
     `reason`,
+    `attempts`,
     `headers`,
     `payload`,
     `payload_bytes`,
@@ -16,10 +18,12 @@ INSERT INTO `consign_dead_delivery` (
     `first_seen_at`,
     `last_seen_at`
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, NOW(6), NOW(6))
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, NOW(6), NOW(6))
 ON DUPLICATE KEY UPDATE
     `count` = `count` + 1,
     `last_seen_at` = NOW(6),
     `reason` = VALUES(`reason`),
+    `attempts` = VALUES(`attempts`),
+    `payload` = VALUES(`payload`),
     `resolved_at` = NULL,
     `resolution` = NULL;

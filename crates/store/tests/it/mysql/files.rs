@@ -53,6 +53,28 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("progress_update", (Any, 0)),
         ("conflict_record", (Any, 0)),
         ("dead_delivery_record", (Any, 0)),
+        ("conflict_select", (Index("idx_id"), 3)),
+        ("conflict_resolve", (Index("idx_id"), 2)),
+        ("dead_delivery_select", (Index("idx_id"), 2)),
+        ("dead_delivery_resolve", (Index("idx_id"), 2)),
+        ("dead_event_select", (Index("idx_pending"), 2)),
+        ("dead_event_requeue", (Index("PRIMARY"), 0)),
+        ("event_discard", (Index("PRIMARY"), 0)),
+        ("event_payload", (Index("PRIMARY"), 1)),
+        ("audit_insert", (Any, 0)),
+        ("park", (Any, 0)),
+        ("parked_count", (Any, 0)),
+        ("parked_fetch", (Index("PRIMARY"), 1)),
+        ("parked_lease", (Index("PRIMARY"), 3)),
+        ("parked_lock", (Index("PRIMARY"), 1)),
+        // See the tests of parking, which look at all of their tables.
+        ("parked_look", (Any, 0)),
+        ("parked_select", (Any, 0)),
+        ("unpark", (Index("PRIMARY"), 1)),
+        ("marker_delete", (Index("PRIMARY"), 0)),
+        ("marker_page", (Index("PRIMARY"), 2)),
+        ("purge_limit", (Any, 1)),
+        ("marker_purge", (Index("PRIMARY"), 0)),
     ])
 }
 
