@@ -187,7 +187,8 @@ async fn payloads_of_conflicts_are_bounded_and_their_length_is_kept(server: Serv
     inbox.record_dead(&dead).await.expect("it is recorded");
     inbox.record_conflict(&award("k"), &message, &StoredMarker::default()).await.expect("it is recorded");
 
-    for (table, wanted) in [("consign_dead_delivery", "300000|300000"), ("consign_conflict", "65536|300000")] {
+    for (table, wanted) in [("consign_dead_delivery", "300000|300000"), ("consign_conflict", "65536|300000")]
+    {
         let kept = format!("SELECT CONCAT_WS('|', OCTET_LENGTH(payload), payload_bytes) FROM {table}");
         assert_eq!(bench.text(&kept).await.as_deref(), Some(wanted));
     }
