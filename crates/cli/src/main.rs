@@ -2,6 +2,7 @@
 //!
 //! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
 //! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining.
+//! - `schema`: what payloads must look like.
 //! - `age`: ages on the command line. `actor`: who decides, for the audit.
 
 mod actor;
@@ -11,6 +12,7 @@ mod config;
 mod exit;
 mod output;
 mod parts;
+mod schema;
 mod signals;
 
 use std::io::IsTerminal;

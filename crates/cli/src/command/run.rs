@@ -128,7 +128,7 @@ where
             let source = broker.source(config, consumer)?;
             let runtime = ConsumerRuntime {
                 inbox: Arc::clone(&inbox),
-                consumer: Arc::clone(&consumer.consumer),
+                consumer: Arc::new(consumer.interpreter()),
                 dead_letters: Arc::new(dead_letters(consumer, broker.destinations())?),
                 filter: Arc::clone(&filter),
                 observer: Arc::new(NoObserver),

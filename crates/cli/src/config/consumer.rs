@@ -11,6 +11,7 @@ use super::checker::Checker;
 use super::destination::{DestinationConfig, QueueKind};
 use super::raw::{RawConsumer, RawDeadLetter};
 use super::store::InboxConfig;
+use crate::schema::{PayloadSchema, Validated};
 
 mod declared;
 mod guard;
@@ -20,6 +21,8 @@ mod guard;
 pub struct ConsumerConfig {
     /// What it does with a message.
     pub consumer: Arc<DeclaredConsumer>,
+    /// What payloads must look like before anything else looks at them.
+    pub schema: Option<Arc<PayloadSchema>>,
     /// Where its messages come from.
     pub source: DestinationName,
     /// The queue there.
@@ -42,6 +45,13 @@ pub struct ConsumerConfig {
     pub retry_delay: Duration,
     /// Where it is published when it is put aside; `None` records it in `consign_dead_delivery`.
     pub dead_letter: Option<Route>,
+}
+
+impl ConsumerConfig {
+    /// What reads its messages.
+    pub fn interpreter(&self) -> Validated {
+        Validated { consumer: Arc::clone(&self.consumer), schema: self.schema.clone() }
+    }
 }
 
 /// What becomes of a delivery that contradicts an applied one.
@@ -115,6 +125,7 @@ fn consumer(
     let attempts_max = checker.within(&format!("{key}.attempts_max"), raw.attempts_max, 1..=1000);
     let retry_delay =
         checker.seconds(&format!("{key}.retry_delay_seconds"), raw.retry_delay_seconds, 0..=3600);
+    let schema = schema(checker, &format!("{key}.schema"), raw.schema.take());
     let guard = raw.guard.take().and_then(|raw| guard::guard(checker, &format!("{key}.guard"), raw));
     let gap_wait = guard.as_ref().and_then(|(_, wait)| *wait);
     let guard = guard.map(|(guard, _)| guard);
@@ -122,6 +133,7 @@ fn consumer(
     let (source, queue) = source?;
     Some(ConsumerConfig {
         consumer: Arc::new(declared?),
+        schema,
         source,
         queue,
         prefetch,
@@ -134,6 +146,19 @@ fn consumer(
         retry_delay,
         dead_letter,
     })
+}
+
+fn schema(checker: &mut Checker<'_>, key: &str, file: Option<String>) -> Option<Arc<PayloadSchema>> {
+    let path = checker.file(key, file).filter(|path| path.is_file())?;
+    let shown = path.display();
+    let read = std::fs::read_to_string(&path).map_err(|error| format!("cannot be read: {error}"));
+    match read.and_then(|text| PayloadSchema::parse(&text)) {
+        Ok(schema) => Some(Arc::new(schema)),
+        Err(problem) => {
+            checker.refuse(key, format!("{shown} {problem}"));
+            None
+        }
+    }
 }
 
 /// A batch cannot fill when the broker sends fewer deliveries than that; the default follows a small prefetch.

@@ -12,9 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod consumer;
 
-pub use consumer::{
-    RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement,
-};
+pub use consumer::{RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement};
 
 /// The whole file.
 #[derive(Default, Serialize, Deserialize)]

@@ -4,12 +4,14 @@
 //! - `unknown`: the broker's answers get lost; `rows`, `routing`, `consumer`, `commands`: everything else
 //! - `storm`: consumers killed at random under a hundred thousand deliveries, and what else may go wrong beside them
 //! - `reported`: what users of other systems reported and nothing above has
+//! - `declared`: what a consumer may declare beyond key and statements
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
 //! - `post`: queues to look into and configs made of text
 
 mod commands;
 mod consumer;
 mod crash;
+mod declared;
 mod harness;
 mod many_relays;
 mod operations;

@@ -84,11 +84,11 @@ pub async fn run(
         source: consumer.queue.clone(),
         ..Message::default()
     };
-    let report = match consumer.consumer.operation(&message) {
+    let report = match consumer.interpreter().operation(&message) {
         Err(refusal) => Report {
             consumer: consumer.consumer.name(),
             operation: None,
-            outcome: Outcome::Refused(refusal.to_string()),
+            outcome: Outcome::Refused(refusal),
             ran: Vec::new(),
         },
         Ok((operation, change)) => {

@@ -383,6 +383,36 @@ fn consumers_that_cannot_work_are_refused() {
 }
 
 #[test]
+fn schemas_that_cannot_be_used_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = "compare = [\"user_id\", \"amount\"]";
+    for (schema, problem) in [
+        ("{ \"type\": \"object\" }", None),
+        ("{", Some("is not JSON: ")),
+        ("{ \"type\": \"objekt\" }", Some("is not a usable JSON Schema: ")),
+    ] {
+        let file = folder.path().join("paid.schema.json");
+        std::fs::write(&file, schema).unwrap();
+        let text = changed(compare, &format!("schema = \"{}\"\n{compare}", file.display()));
+
+        let found = mistakes(&text);
+
+        let prefix = format!("consign.toml:23: consumer[0].schema: {}", file.display());
+        match problem {
+            None => assert!(read(&text).unwrap().consumers[0].schema.is_some(), "{found:?}"),
+            Some(problem) => assert!(found[0].starts_with(&format!("{prefix} {problem}")), "{found:?}"),
+        }
+    }
+    let missing = mistakes(&changed(compare, &format!("schema = \"nowhere.json\"\n{compare}")));
+    assert_eq!(
+        missing,
+        [
+            "consign.toml:23: consumer[0].schema: /etc/consign/nowhere.json is not a readable file: relative paths start at the config's folder"
+        ]
+    );
+}
+
+#[test]
 fn names_used_twice_are_refused() {
     let consumer = &WHOLE[WHOLE.find("[[consumer]]").unwrap()..];
     let outboxes =
