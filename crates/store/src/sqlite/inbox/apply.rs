@@ -41,9 +41,12 @@ impl Inbox {
             step.commit().await.map_err(|error| blame(failure::store_error(&error)))?;
             return applied;
         }
-        step.rollback().await.map_err(|error| blame(failure::store_error(&error)))?;
-        if applied != Ok(Processed::Duplicate) {
-            return applied;
+        let undone = step.rollback().await.map_err(|error| blame(failure::store_error(&error)));
+        match applied {
+            // SQLite may have rolled everything back, the savepoint too; the first error says why.
+            Err(ProcessError::Store(error)) => return self.shared.prepared.noting(Err(error)).map_err(blame),
+            Err(_) | Ok(Processed::Stale) => return undone.and(applied),
+            Ok(Processed::Applied | Processed::Duplicate | Processed::Conflict) => undone?,
         }
         let compared = self.compare(tx, &markers, operation, message).await;
         self.shared.prepared.noting(compared.map_err(UnitError::judged)).map_err(blame)

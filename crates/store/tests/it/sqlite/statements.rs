@@ -25,9 +25,16 @@ fn plain(name: &str) -> String {
     read(name).lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n")
 }
 
+/// What only servers with row locks and other people's triggers have to ask.
+const ONLY_MYSQL: [&str; 3] = ["introspect_triggers.sql", "parked_lock.sql", "parked_look.sql"];
+
 #[test]
 fn the_dialects_have_the_same_files() {
-    assert_eq!(files("sqlite"), files("mysql"));
+    let mut mysql = files("mysql");
+    for name in ONLY_MYSQL {
+        assert!(mysql.remove(name), "{name} is gone: take it off the list");
+    }
+    assert_eq!(files("sqlite"), mysql);
 }
 
 #[tokio::test]
