@@ -144,8 +144,7 @@ fn fit(table: &Identifier, column: &Column, kind: ValueType, typing: Typing) -> 
             (ColumnKind::DateTime, Typing::Declared) if column.fraction.unwrap_or(0) < 6 => {
                 warning("and refuses times that it would round", "make it DATETIME(6)")
             }
-            (ColumnKind::DateTime | ColumnKind::Text | ColumnKind::Bytes, _) => None,
-            (_, Typing::Affinity) => None,
+            (ColumnKind::DateTime | ColumnKind::Text | ColumnKind::Bytes, _) | (_, Typing::Affinity) => None,
             (_, Typing::Declared) => error("and the binding is a timestamp", "make it DATETIME(6)"),
         },
     }

@@ -66,8 +66,8 @@ impl fmt::Display for Horizon {
 
 /// Refuses to forget markers while copies of their events may still come.
 pub fn check_retention(checker: &mut Checker<'_>, inbox: &InboxConfig, horizon: Horizon) {
-    let Some(retention) = inbox.retention.filter(|retention| *retention < horizon.total()) else { return };
     const DAY: u64 = 86_400;
+    let Some(retention) = inbox.retention.filter(|retention| *retention < horizon.total()) else { return };
     checker.refuse(
         "inbox.retention_days",
         format!(

@@ -1,6 +1,6 @@
 //! What a declared consumer says beyond its key and its statements: a schema, times, earlier comparisons, a guard.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::harness::{Broker, Child, World, url};
 use crate::post::{Post, SOON, beginning, cell, must, store_url, write};
@@ -41,10 +41,6 @@ impl Story {
         config
     }
 
-    fn consume(&self, config: &std::path::Path) -> Child {
-        Child::start("consume", config, &[("CONSIGN_LOG", "info,consign=debug,sqlx=off")])
-    }
-
     async fn send(&self, id: &str, body: &str) {
         self.post.send(&format!("{}-points", self.world.name), id, "OrderPaid", body).await;
     }
@@ -61,6 +57,11 @@ impl Story {
     }
 }
 
+/// Its log says what became of each delivery.
+fn consume(config: &Path) -> Child {
+    Child::start("consume", config, &[("CONSIGN_LOG", "info,consign=debug,sqlx=off")])
+}
+
 async fn stop(mut child: Child) {
     child.terminate();
     assert!(child.wait(SOON).await.success(), "{}", child.log());
@@ -74,7 +75,7 @@ async fn a_payload_that_does_not_fit_its_schema_is_put_aside_at_once_and_the_res
     write(&story.world, "paid.schema.json", schema);
     let keys = format!("{KEY}\ncompare = [\"user_id\", \"amount\"]\nschema = \"paid.schema.json\"");
     let config = story.prepare(&keys, "");
-    let consumer = story.consume(&config);
+    let consumer = consume(&config);
 
     story.send("e-1", r#"{"orderId":1,"userId":7,"amount":1001}"#).await;
     story.send("e-2", r#"{"orderId":2,"userId":7,"amount":1000}"#).await;
@@ -100,7 +101,7 @@ async fn times_are_the_same_by_instant_and_one_that_the_column_would_round_is_pu
         "{KEY}\ncompare = [\"paid_at\"]\nattempts_max = 1\nbind.paid_at = {{ pointer = \"/paidAt\", type = \"timestamp\" }}"
     );
     let config = story.prepare(&keys, "");
-    let consumer = story.consume(&config);
+    let consumer = consume(&config);
     let paid =
         |order: u32, at: &str| format!(r#"{{"orderId":{order},"userId":7,"amount":10,"paidAt":"{at}"}}"#);
 
@@ -117,7 +118,7 @@ async fn times_are_the_same_by_instant_and_one_that_the_column_would_round_is_pu
     stop(consumer).await;
 
     story.world.run("ALTER TABLE consumed_operation MODIFY paid_at DATETIME(3) NULL").await;
-    let consumer = story.consume(&config);
+    let consumer = consume(&config);
     story.send("e-4", &paid(1, "2026-01-31T23:59:59.5Z")).await;
     story.said(&consumer, "processed=Duplicate", 1).await;
     story.send("e-5", &paid(2, "2026-01-31T23:59:59.1234Z")).await;
@@ -136,7 +137,7 @@ async fn a_comparison_that_grew_judges_old_markers_as_they_were_written() {
     let paid = |order: u32, user: u32, amount: u32| {
         format!(r#"{{"orderId":{order},"userId":{user},"amount":{amount}}}"#)
     };
-    let consumer = story.consume(&config);
+    let consumer = consume(&config);
     story.send("e-1", &paid(1, 7, 10)).await;
     story.said(&consumer, "processed=Applied", 1).await;
     stop(consumer).await;
@@ -144,7 +145,7 @@ async fn a_comparison_that_grew_judges_old_markers_as_they_were_written() {
     let grown = "compare = [\"user_id\", \"amount\"]\ncompare_version = 2\n\
                  compare_history = [{ version = 1, compare = [\"user_id\"] }]";
     let config = story.prepare(&format!("{KEY}\n{grown}"), "");
-    let consumer = story.consume(&config);
+    let consumer = consume(&config);
     story.send("e-2", &paid(1, 7, 99)).await;
     story.said(&consumer, "processed=Duplicate", 1).await;
     story.send("e-3", &paid(1, 8, 10)).await;
@@ -163,14 +164,12 @@ async fn a_comparison_that_grew_judges_old_markers_as_they_were_written() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_guard_skips_old_versions_and_refuses_forbidden_states() {
     let story = Story::new().await;
-    let keys = format!(
-        "key = \"order:{{order_id}}:{{state}}\"\ncompare = []\nattempts_max = 1\n\
-         bind.state = {{ pointer = \"/state\", type = \"string\" }}"
-    );
+    let keys = "key = \"order:{order_id}:{state}\"\ncompare = []\nattempts_max = 1\n\
+                bind.state = { pointer = \"/state\", type = \"string\" }";
     let guard = "[consumer.guard]\nrule = \"transition\"\naggregate = \"order:{order_id}\"\nstate = \"state\"\n\
                  allowed = [\"->NEW\", \"NEW->PAID\", \"NEW->CANCELLED\"]";
-    let config = story.prepare(&keys, guard);
-    let consumer = story.consume(&config);
+    let config = story.prepare(keys, guard);
+    let consumer = consume(&config);
     let moved = |state: &str| format!(r#"{{"orderId":1,"userId":7,"amount":1,"state":"{state}"}}"#);
 
     story.send("e-1", &moved("NEW")).await;

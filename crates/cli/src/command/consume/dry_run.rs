@@ -117,13 +117,13 @@ fn chosen<'a>(config: &'a Config, name: Option<&str>) -> Option<&'a ConsumerConf
         let list = names.join(", ");
         match name {
             Some(name) => {
-                eprintln!("error: no consumer is called {name:?}: use --consumer with one of {list}")
+                eprintln!("error: no consumer is called {name:?}: use --consumer with one of {list}");
             }
             None if names.is_empty() => {
                 eprintln!("error: the config declares no consumer: add a [[consumer]]");
             }
             None => {
-                eprintln!("error: the config declares several consumers: add --consumer with one of {list}")
+                eprintln!("error: the config declares several consumers: add --consumer with one of {list}");
             }
         }
     }

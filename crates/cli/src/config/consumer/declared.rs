@@ -82,13 +82,10 @@ fn history(
     for (index, raw) in raw.into_iter().enumerate() {
         let key = format!("{key}.compare_history[{index}]");
         let version_key = format!("{key}.version");
-        let version = match raw.version {
-            Some(version) => Some(checker.within(&version_key, version, 0..=VERSION_MAX)),
-            None => {
-                checker.refuse(&version_key, "is missing: write the version whose comparison this was");
-                None
-            }
-        };
+        if raw.version.is_none() {
+            checker.refuse(&version_key, "is missing: write the version whose comparison this was");
+        }
+        let version = raw.version.map(|version| checker.within(&version_key, version, 0..=VERSION_MAX));
         let comparison = comparison(checker, &key, raw.compare, raw.fingerprint, inbox);
         let (Some(version), Some(comparison)) = (version, comparison) else { continue };
         earlier.push(EarlierDeclared { version, comparison });

@@ -8,8 +8,8 @@ const DAY: Duration = Duration::from_hours(24);
 fn the_horizon_is_the_longest_publishing_consuming_and_replay() {
     let horizon = read(WHOLE).unwrap().horizon;
 
-    assert_eq!(horizon.publishing, Duration::from_secs(20 * (300 + 30)));
-    assert_eq!(horizon.consuming, Duration::from_secs(5 * 60));
+    assert_eq!(horizon.publishing, 20 * Duration::from_secs(300 + 30));
+    assert_eq!(horizon.consuming, Duration::from_mins(5));
     assert_eq!(horizon.replay, 7 * DAY);
     assert_eq!(horizon.total(), horizon.publishing + horizon.consuming + horizon.replay);
 }
@@ -24,11 +24,11 @@ fn each_part_of_the_horizon_follows_its_settings() {
     assert_eq!(relay("[retry]\ncap_seconds = 1000").publishing, Duration::from_secs(20 * 1030));
     assert_eq!(relay("[relay]\nlease_seconds = 100").publishing, Duration::from_secs(20 * 400));
     assert_eq!(relay("[relay]\nsweep_delay_seconds = 1000").publishing, Duration::from_secs(20 * 1030));
-    assert_eq!(consumer("attempts_max = 1000"), Duration::from_secs(60_000));
-    assert_eq!(consumer("retry_delay_seconds = 3600"), Duration::from_secs(5 * 3600));
+    assert_eq!(consumer("attempts_max = 1000"), Duration::from_mins(1000));
+    assert_eq!(consumer("retry_delay_seconds = 3600"), Duration::from_hours(5));
     let guard = "[consumer.guard]\nrule = \"sequential\"\naggregate = \"{order_id}\"\ngap_seconds = 3600\n";
     let gap = read(&format!("{WHOLE}{guard}")).unwrap().horizon.consuming;
-    assert_eq!(gap, Duration::from_secs(5 * 60 + 3600));
+    assert_eq!(gap, Duration::from_mins(5 + 60));
     assert_eq!(relay("[inbox]\nreplay_horizon_days = 30").replay, 30 * DAY);
 }
 

@@ -44,7 +44,7 @@ fn each_rule_is_read_with_its_defaults() {
             allowed: Arc::new(Transitions::parse(allowed).unwrap())
         }
     );
-    assert_eq!(consumer("rule = \"sequential\"").gap_wait, Some(Duration::from_secs(300)));
+    assert_eq!(consumer("rule = \"sequential\"").gap_wait, Some(Duration::from_mins(5)));
     assert_eq!(consumer("rule = \"sequential\"\ngap_seconds = 9").gap_wait, Some(Duration::from_secs(9)));
     assert_eq!(consumer("rule = \"apply_if_newer\"").gap_wait, None);
     assert!(read(WHOLE).unwrap().consumers[0].consumer.guard().is_none());

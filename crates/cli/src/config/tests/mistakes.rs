@@ -351,34 +351,38 @@ fn consumers_that_cannot_work_are_refused() {
             "",
             "18: consumer[0].statements: the consumer would do nothing: add [[consumer.statement]], or write statements = \"none\" when the marker alone is the effect",
         ),
+    ] {
+        assert_eq!(mistakes(&changed(from, to)), [format!("consign.toml:{mistake}")]);
+    }
+}
+
+#[test]
+fn numbers_and_words_of_a_consumer_that_do_not_fit_together_are_refused() {
+    let compare = "compare = [\"user_id\", \"amount\"]";
+    for (to, mistake) in [
         (
-            compare,
             "workers = 300\ncompare = []",
             "23: consumer[0].workers: 300 workers share a prefetch of 200: raise prefetch, or some never work",
         ),
         (
-            compare,
             "batch = 201\ncompare = []",
             "23: consumer[0].batch: a batch of 201 never fills with a prefetch of 200: lower it, or raise prefetch",
         ),
-        (compare, "batch = 1001\ncompare = []", "23: consumer[0].batch: 1001 is out of range: use 1 to 1000"),
+        ("batch = 1001\ncompare = []", "23: consumer[0].batch: 1001 is out of range: use 1 to 1000"),
         (
-            compare,
             "batch_linger_milliseconds = 1001\ncompare = []",
             "23: consumer[0].batch_linger_milliseconds: 1001 is out of range: use 0 to 1000",
         ),
         (
-            compare,
             "on_conflict = \"dead_leter\"\ncompare = []",
             "23: consumer[0].on_conflict: \"dead_leter\" is not known: did you mean \"dead_letter\"?",
         ),
         (
-            compare,
             "dead_letter = { destination = \"x\", key = \"y\" }\ncompare = []",
             "23: consumer[0].dead_letter.destination: \"x\" is unknown: add [destination.x]",
         ),
     ] {
-        assert_eq!(mistakes(&changed(from, to)), [format!("consign.toml:{mistake}")]);
+        assert_eq!(mistakes(&changed(compare, to)), [format!("consign.toml:{mistake}")]);
     }
 }
 
