@@ -35,6 +35,7 @@ files! {
     SESSION_ISOLATION = "session_isolation";
     SESSION_UNLIMITED = "session_unlimited";
     SESSION_FACTS = "session_facts";
+    PACKET_LIMIT = "packet_limit";
     CLAIM_SELECT = "claim_select";
     CLAIM_MARK = "claim_mark";
     CLAIM_FETCH = "claim_fetch";

@@ -15,6 +15,7 @@ use crate::headers;
 use crate::mysql::connection::{Lane, UnitError};
 use crate::mysql::failure::migrated;
 use crate::mysql::inbox::Inbox;
+use crate::mysql::inbox::record::check_packet;
 use crate::mysql::statement::{
     PARK, PARKED_FETCH, PARKED_LEASE, PARKED_LOCK, PARKED_LOOK, PARKED_SELECT, Text, UNPARK,
 };
@@ -88,6 +89,7 @@ struct Found {
 
 /// Parks a delivery in the unit at hand.
 pub(super) async fn insert(connection: &mut MySqlConnection, draft: &ParkedDraft) -> Result<(), UnitError> {
+    check_packet(connection, &draft.message).await?;
     query(Text::own(PARK).sql())
         .bind(&draft.consumer)
         .bind(&draft.digest)

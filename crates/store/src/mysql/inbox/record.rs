@@ -12,10 +12,16 @@ use crate::mysql::introspection;
 use crate::mysql::outbox::count;
 use crate::mysql::statement::{
     CONFLICT_COUNT, CONFLICT_RECORD, DEAD_DELIVERY_COUNT, DEAD_DELIVERY_RECORD, EVENT_PAYLOAD, MARKER_COUNT,
-    PARKED_COUNT, Text,
+    PACKET_LIMIT, PARKED_COUNT, Text,
 };
-use crate::record::draft::{ConflictDraft, DeadDraft, PAYLOAD_BYTES_MAX};
+use crate::record::draft::{ConflictDraft, DeadDraft, MessageDraft, PAYLOAD_BYTES_MAX};
 use crate::status::InboxStatus;
+
+/// Smaller messages fit the packets of any server.
+const UNCHECKED_BYTES_MAX: usize = 512 * 1024;
+
+/// What is written beside a message's body and headers takes less than this.
+const OTHERS_BYTES_MAX: usize = 16 * 1024;
 
 /// Records a conflict in the unit at hand, with the payload of the applied event when the outbox is in the same
 /// database.
@@ -67,8 +73,30 @@ async fn payload(
     Some((payload, row.try_get_unchecked("payload_bytes").ok()?))
 }
 
+/// Refuses a message that no packet takes whole: the server would hang up instead of answering, and nothing would tell
+/// that from a failure of the network (B77).
+pub(super) async fn check_packet(
+    connection: &mut MySqlConnection,
+    message: &MessageDraft,
+) -> Result<(), UnitError> {
+    let bytes = message.body.len() + message.headers.len();
+    if bytes <= UNCHECKED_BYTES_MAX {
+        return Ok(());
+    }
+    let row = query(Text::own(PACKET_LIMIT).sql()).fetch_one(connection).await?;
+    let limit = count(row.try_get_unchecked(0)?);
+    if (bytes + OTHERS_BYTES_MAX) as u64 <= limit {
+        return Ok(());
+    }
+    Err(StoreError::Data(format!(
+        "the message has {bytes} bytes and the server takes {limit} at once: raise its max_allowed_packet"
+    ))
+    .into())
+}
+
 /// Records a dead delivery in the unit at hand.
 pub(super) async fn dead(connection: &mut MySqlConnection, draft: &DeadDraft) -> Result<(), UnitError> {
+    check_packet(connection, &draft.message).await?;
     query(Text::own(DEAD_DELIVERY_RECORD).sql())
         .bind(&draft.consumer)
         .bind(&draft.digest)

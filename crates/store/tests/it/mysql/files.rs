@@ -74,6 +74,7 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("marker_delete", (Index("PRIMARY"), 0)),
         ("marker_page", (Index("PRIMARY"), 2)),
         ("purge_limit", (Any, 1)),
+        ("packet_limit", (Any, 0)),
         ("marker_purge", (Index("PRIMARY"), 0)),
     ])
 }

@@ -6,7 +6,7 @@ use consign_conformance::waiting::eventually;
 use consign_core::delivery::Message;
 use consign_core::guard::Progress;
 use consign_core::ports::{
-    Advance, InboxStore, InboxTransaction, ParkDelivery, ParkReason, Parking, StoreError,
+    Advance, DeadDelivery, InboxStore, InboxTransaction, ParkDelivery, ParkReason, Parking, StoreError,
 };
 use consign_store::mysql::{Inbox, PayloadColumn};
 
@@ -25,6 +25,7 @@ on_both_servers!(
     due_deliveries_are_found_by_their_index,
     tables_that_are_missing_say_what_to_do,
     headers_that_are_none_make_the_message_undecodable,
+    a_message_that_no_packet_takes_is_refused_with_the_setting_to_raise,
 );
 
 fn message(id: &str) -> Message {
@@ -273,4 +274,25 @@ async fn headers_that_are_none_make_the_message_undecodable(server: Server) {
     let [due] = &inbox.due("points-award", 1, LEASE).await.unwrap()[..] else { panic!("it is due") };
 
     assert!(due.message.undecodable.as_ref().is_some_and(|why| why.starts_with("headers: ")));
+}
+
+/// B77, `matomo-org/matomo#1781`: the server hangs up on a packet it does not take, and nobody knows why.
+async fn a_message_that_no_packet_takes_is_refused_with_the_setting_to_raise(server: Server) {
+    let bench = Bench::migrated(server, PayloadColumn::Json).await;
+    let inbox = bench.inbox();
+    let _lock = bench.packet_limit_lock().await;
+    let limit = usize::try_from(bench.number("SELECT @@GLOBAL.max_allowed_packet").await).unwrap();
+    let large = Message { body: vec![b'x'; limit - 32 * 1024].into(), ..message("large") };
+    inbox.park(&parked(&large)).await.unwrap();
+    let [due] = &inbox.due("points-award", 1, LEASE).await.unwrap()[..] else { panic!("it is due") };
+    assert_eq!(due.message.body, large.body);
+
+    let larger = Message { body: vec![b'x'; limit].into(), ..message("larger") };
+    let dead =
+        DeadDelivery { consumer: "points-award", business_key: None, message: &larger, reason: "refused" };
+
+    for refused in [inbox.park(&parked(&larger)).await, inbox.record_dead(&dead).await] {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, StoreError::Data(text) if text.contains("max_allowed_packet")), "{error}");
+    }
 }
