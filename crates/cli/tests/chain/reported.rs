@@ -25,7 +25,7 @@ async fn standing_still(world: &World) {
     // Not the view of InnoDB's transactions: it stays as it is for as long as somebody keeps looking.
     let waiting = format!(
         "SELECT COUNT(*) FROM information_schema.processlist
-         WHERE db = '{}' AND info LIKE 'UPDATE points_account%'",
+         WHERE db = '{}' AND info LIKE 'UPDATE %points_account%'",
         world.name
     );
     let waits = async || world.number(&waiting).await > 0;
@@ -245,7 +245,9 @@ async fn consumers_that_drain_under_load_cause_no_repeats() {
     const ORDERS: u32 = 400;
     const DRAINS: i64 = 5;
     let world = World::migrated().await;
-    let config = world.prepare(world.config());
+    // Small batches, so that a drain finds deliveries that were not begun.
+    let config = world.config().set("consumer.0.batch", "4").set("consumer.1.batch", "4");
+    let config = world.prepare(config);
     world.insert_many(ORDERS).await;
     let _relay = Child::start("relay", &config, &[]);
     world.eventually(DEADLINE, "every row is SENT", async || world.is_sent(ORDERS).await).await;
