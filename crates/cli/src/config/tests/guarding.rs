@@ -51,6 +51,24 @@ fn each_rule_is_read_with_its_defaults() {
 }
 
 #[test]
+fn guards_and_filters_can_be_overridden_by_the_environment() {
+    let text = bound(&format!("rule = \"sequential\"\n{AGGREGATE}"));
+
+    let config = read_with(
+        &text,
+        &[
+            ("CONSIGN__CONSUMER__POINTS_AWARD__GUARD__GAP_SECONDS", "9"),
+            ("CONSIGN__FILTER__TYPE", "redis"),
+            ("CONSIGN__FILTER__URL", "redis://:s3cr3t@cache.example"),
+        ],
+    )
+    .unwrap();
+
+    assert_eq!(config.consumers[0].gap_wait, Some(Duration::from_secs(9)));
+    assert_eq!(config.filter.unwrap().url.host, "cache.example");
+}
+
+#[test]
 fn a_guarded_consumer_reads_the_step_from_the_message() {
     let guard = format!("{AGGREGATE}\nrule = \"apply_if_newer\"\nversion = \"version\"");
     let config = read(&bound(&guard)).unwrap();
