@@ -14,6 +14,7 @@ use crate::mysql::prepared::Kept;
 use crate::record::draft::{ConflictDraft, DeadDraft};
 use crate::status::InboxStatus;
 
+mod apply;
 mod check;
 mod conflict;
 mod dead;

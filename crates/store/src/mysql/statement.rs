@@ -16,10 +16,20 @@ pub(crate) const COMMIT: &str = "COMMIT";
 /// Undoes a unit of work.
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
-/// Set in a transaction that others than consign may end: it is gone when they did.
-pub(crate) const SAVEPOINT_UNIT: &str = "SAVEPOINT consign_unit";
-/// Fails when the transaction that set the savepoint has ended.
-pub(crate) const RELEASE_UNIT: &str = "RELEASE SAVEPOINT consign_unit";
+/// Before others than consign use a transaction: the savepoint is gone when they end it, and what they do afterwards is
+/// not committed by itself.
+pub(crate) const WATCH: &str = "SET autocommit = 0; SAVEPOINT consign_unit";
+/// Commits, unless the transaction that set the savepoint has ended.
+pub(crate) const COMMIT_WATCHED: &str = "RELEASE SAVEPOINT consign_unit; COMMIT; SET autocommit = 1";
+/// Leaves nothing behind for whoever uses the connection next.
+pub(crate) const RESET: &str = "ROLLBACK; SET autocommit = 1";
+
+/// Begins an operation in somebody else's transaction, and tells what their session does about values that do not fit.
+pub(crate) const OPERATION_BEGIN: &str = "SAVEPOINT consign_operation; SELECT CAST(@@SESSION.sql_mode AS CHAR)";
+/// Keeps the operation.
+pub(crate) const OPERATION_KEEP: &str = "RELEASE SAVEPOINT consign_operation";
+/// Undoes the operation.
+pub(crate) const OPERATION_UNDO: &str = "ROLLBACK TO SAVEPOINT consign_operation";
 
 /// Around identifiers.
 pub(crate) const QUOTE: char = '`';

@@ -18,10 +18,12 @@ macro_rules! on_both_servers {
 }
 
 mod append;
+mod applying;
 mod connection;
 mod each;
 mod files;
 mod findings;
+mod handlers;
 mod inbox;
 mod outbox;
 mod parking;

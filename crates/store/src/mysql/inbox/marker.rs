@@ -54,6 +54,7 @@ struct Insert {
 #[derive(Debug)]
 struct Select {
     text: ListText,
+    locked: ListText,
     columns: Vec<String>,
 }
 
@@ -171,9 +172,14 @@ impl Prepared {
             let present = self.shape.present();
             let rendering = Rendering::new(QUOTE)
                 .names(self.mapping.names())
-                .present(&present)
                 .list("comparison", identifiers.iter().collect());
-            Ok(Select { text: ListText::rendered(&rendering, MARKER_SELECT), columns: columns.to_vec() })
+            let mut locked = present.clone();
+            locked.insert("locked".into());
+            Ok(Select {
+                text: ListText::rendered(&rendering.clone().present(&present), MARKER_SELECT),
+                locked: ListText::rendered(&rendering.present(&locked), MARKER_SELECT),
+                columns: columns.to_vec(),
+            })
         })
     }
 
@@ -259,6 +265,22 @@ impl Reading {
         &self,
         connection: &mut MySqlConnection,
     ) -> Result<Vec<Option<StoredMarker>>, UnitError> {
+        self.select(connection, &self.select.text).await
+    }
+
+    /// Reads and locks the markers, in the order of the operations.
+    pub(super) async fn run_locked(
+        &self,
+        connection: &mut MySqlConnection,
+    ) -> Result<Vec<Option<StoredMarker>>, UnitError> {
+        self.select(connection, &self.select.locked).await
+    }
+
+    async fn select(
+        &self,
+        connection: &mut MySqlConnection,
+        text: &ListText,
+    ) -> Result<Vec<Option<StoredMarker>>, UnitError> {
         let mut found: HashMap<String, StoredMarker> = HashMap::with_capacity(self.keys.len());
         let weigh = |key: &String| packet::weight(1, key.len());
         for keys in packet::pieces(&self.keys, |rest| packet::list(rest, weigh)) {
@@ -267,7 +289,7 @@ impl Reading {
             for key in padded(keys) {
                 add(&mut arguments, key.as_str());
             }
-            let select = query_with(self.select.text.sized(keys.len()).sql(), arguments);
+            let select = query_with(text.sized(keys.len()).sql(), arguments);
             for row in select.fetch_all(&mut *connection).await? {
                 let (consumer, key, marker) = self.select.marker(&row)?;
                 if consumer != self.consumer || !keys.contains(&key) {

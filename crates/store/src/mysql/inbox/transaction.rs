@@ -18,7 +18,7 @@ use crate::mysql::failure;
 use crate::mysql::inbox::marker::{Prepared, Ready};
 use crate::mysql::inbox::progress::Wanted;
 use crate::mysql::inbox::value::add_value;
-use crate::mysql::statement::{RELEASE_UNIT, SAVEPOINT_UNIT};
+use crate::mysql::statement::{COMMIT_WATCHED, WATCH};
 
 /// One open inbox transaction. Dropping it rolls back.
 ///
@@ -65,8 +65,8 @@ impl Transaction {
     /// the same database.
     ///
     /// It stays the inbox's to end. A handler that commits it, runs a statement that commits by itself, or goes on
-    /// after the server rolled it back for a deadlock is found out: the commit is refused then. What the handler
-    /// committed itself stays committed.
+    /// after the server rolled it back for a deadlock is found out: the commit is refused then, and what it did since is
+    /// rolled back. What the handler committed itself stays committed.
     ///
     /// # Errors
     /// A step of it was dropped or failed: it can only be rolled back.
@@ -88,9 +88,8 @@ impl Transaction {
         if self.watched {
             return Ok(());
         }
-        let set = self.step(|connection| {
-            raw_sql(SAVEPOINT_UNIT).execute(connection).map(|done| done.map(|_| ())).boxed()
-        });
+        let set =
+            self.step(|connection| raw_sql(WATCH).execute(connection).map(|done| done.map(|_| ())).boxed());
         match set.await {
             Ok(()) => {
                 self.watched = true;
@@ -246,17 +245,22 @@ impl InboxTransaction for Transaction {
             let _ = self.rollback().await;
             return Err(CommitError::RolledBack(error));
         }
-        if self.watched
-            && let Err(error) = self.release().await
-        {
-            let _ = self.rollback().await;
-            return Err(CommitError::RolledBack(error));
-        }
-        let Some(live) = self.live.take() else { return Err(CommitError::RolledBack(abandoned())) };
+        let Some(mut live) = self.live.take() else { return Err(CommitError::RolledBack(abandoned())) };
         let limit = self.database.unit_timeout();
+        let watched = self.watched;
+        let commit = async move {
+            if !watched {
+                return live.commit().await;
+            }
+            // An error skips the statements behind it. The transaction object is dropped and rolls back what is open.
+            raw_sql(COMMIT_WATCHED).execute(&mut *live).await.map(|_| ())
+        };
         let unknown = |reason: &str| CommitError::Unknown(StoreError::CommitUnknown(reason.into()));
-        match shielded(async move { tokio::time::timeout(limit, live.commit()).await }).await {
+        match shielded(async move { tokio::time::timeout(limit, commit).await }).await {
             Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) if failure::is_savepoint_gone(&error) => {
+                Err(CommitError::RolledBack(ended_by_handler()))
+            }
             Some(Ok(Err(error))) => Err(self.database.judge_commit(&error)),
             Some(Err(_)) => Err(unknown("the server does not answer")),
             None => Err(unknown("the runtime ended")),
@@ -276,24 +280,6 @@ impl InboxTransaction for Transaction {
     }
 }
 
-impl Transaction {
-    /// Asks the server whether the transaction is still the one that began.
-    async fn release(&mut self) -> Result<(), StoreError> {
-        let released = self.step(|connection| {
-            raw_sql(RELEASE_UNIT).execute(connection).map(|done| done.map(|_| ())).boxed()
-        });
-        match released.await {
-            Ok(()) => Ok(()),
-            Err(StepError::Sql(error)) if failure::is_savepoint_gone(&error) => Err(StoreError::Data(
-                "the handler ended the transaction itself, with COMMIT, a statement that commits by itself, or by \
-                 going on after a deadlock: leave the transaction's end to the inbox, and return the database's errors"
-                    .into(),
-            )),
-            Err(error) => Err(self.judge(error)),
-        }
-    }
-}
-
 /// True unless the statement only reads or changes rows.
 fn may_end_transactions(sql: &str) -> bool {
     let word = sql.trim_start().split(|next: char| !next.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -308,6 +294,14 @@ pub(super) fn unmigrated(error: StoreError) -> StoreError {
         StoreError::Schema(text) => StoreError::Schema(format!("{text}: run `consign migrate`")),
         other => other,
     }
+}
+
+fn ended_by_handler() -> StoreError {
+    StoreError::Data(
+        "the handler ended the transaction itself, with COMMIT, a statement that commits by itself, or by going on \
+         after a deadlock: leave the transaction's end to the inbox, and return the database's errors"
+            .into(),
+    )
 }
 
 fn abandoned() -> StoreError {

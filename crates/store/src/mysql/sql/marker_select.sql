@@ -1,5 +1,5 @@
 -- Purpose: the committed markers of a consumer's keys, their comparison columns as exact text.
--- Locks: none.
+-- Locks: none, or the rows shared: then the newest are read, whatever the isolation level.
 -- Index: primary key.
 -- Guards: the stored names come back too, so that a collation which takes two keys for one is noticed.
 SELECT CAST(`consumer_name` AS CHAR) AS consumer_name,
@@ -10,4 +10,6 @@ SELECT CAST(`consumer_name` AS CHAR) AS consumer_name,
 -- * comparison: , CAST(`comparison` AS CHAR)
 FROM `consumed_operation`
 WHERE `consumer_name` = ?
-    AND `business_key` IN (?);
+    AND `business_key` IN (?)
+-- ? locked: LOCK IN SHARE MODE
+;
