@@ -55,7 +55,7 @@ pub async fn progress_is_kept_for_each_consumer_and_aggregate<F: InboxFixture>()
     aggregates.sort_unstable();
     let state = Progress { version: None, state: Some("PAID".into()) };
     let first: Vec<(&str, Progress)> =
-        aggregates.iter().enumerate().map(|(index, aggregate)| (*aggregate, at(index as i64))).collect();
+        aggregates.iter().zip(0..).map(|(aggregate, version)| (*aggregate, at(version))).collect();
 
     save(&fixture, CONSUMER, &first).await;
     save(&fixture, CONSUMER, &[("order:001", at(i64::MIN)), ("order:002", state.clone())]).await;

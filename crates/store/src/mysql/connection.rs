@@ -430,7 +430,8 @@ fn pool_options(options: &Options, standing: &Arc<Standing>) -> MySqlPoolOptions
                 if !admitted {
                     return Ok(false);
                 }
-                match tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::RESET).execute(connection)).await {
+                match tokio::time::timeout(CLEANUP_LIMIT, raw_sql(statement::RESET).execute(connection)).await
+                {
                     Ok(result) => result.map(|_| true),
                     Err(_) => Err(sqlx::Error::Protocol("no answer to ROLLBACK".into())),
                 }

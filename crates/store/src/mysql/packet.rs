@@ -46,10 +46,7 @@ pub(crate) fn list<T>(items: &[T], weigh: impl Fn(&T) -> usize) -> usize {
 }
 
 /// Cuts items into pieces, the length of each told by `next`.
-pub(crate) fn pieces<'a, T>(
-    mut items: &'a [T],
-    next: impl Fn(&[T]) -> usize,
-) -> impl Iterator<Item = &'a [T]> {
+pub(crate) fn pieces<T>(mut items: &[T], next: impl Fn(&[T]) -> usize) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         if items.is_empty() {
             return None;

@@ -25,7 +25,8 @@ pub(crate) const COMMIT_WATCHED: &str = "RELEASE SAVEPOINT consign_unit; COMMIT;
 pub(crate) const RESET: &str = "ROLLBACK; SET autocommit = 1";
 
 /// Begins an operation in somebody else's transaction, and tells what their session does about values that do not fit.
-pub(crate) const OPERATION_BEGIN: &str = "SAVEPOINT consign_operation; SELECT CAST(@@SESSION.sql_mode AS CHAR)";
+pub(crate) const OPERATION_BEGIN: &str =
+    "SAVEPOINT consign_operation; SELECT CAST(@@SESSION.sql_mode AS CHAR)";
 /// Keeps the operation.
 pub(crate) const OPERATION_KEEP: &str = "RELEASE SAVEPOINT consign_operation";
 /// Undoes the operation.

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use consign_core::declared::{ExpectRows, SetShape, Statement};
+use consign_core::declared::{ExpectRows, InsertShape, SetShape, Statement, UpdateShape};
 use consign_core::ports::{EachError, InboxTransaction, StoreError};
 use consign_core::value::Value;
 use futures_util::FutureExt;
@@ -31,15 +31,16 @@ mod update;
 /// More statements than this are not kept; a config has a few per consumer.
 const KEPT_MAX: usize = 256;
 
-/// How statements run for many, by their text. `None`: one after another.
+/// How statements run for many, by their text.
 #[derive(Debug, Default)]
-pub(super) struct SetPlans(Mutex<HashMap<String, Option<Arc<SetPlan>>>>);
+pub(super) struct SetPlans(Mutex<HashMap<String, Arc<SetPlan>>>);
 
 /// How one statement runs for many.
 #[derive(Debug)]
 enum SetPlan {
     Insert(InsertPlan),
     Update(UpdatePlan),
+    OneByOne,
 }
 
 /// A statement for some of the operations.
@@ -58,24 +59,26 @@ struct Target {
 }
 
 impl SetPlans {
-    fn known(&self, sql: &str) -> Option<Option<Arc<SetPlan>>> {
+    fn known(&self, sql: &str) -> Option<Arc<SetPlan>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
     }
 
-    fn keep(&self, sql: &str, plan: Option<Arc<SetPlan>>) {
+    fn keep(&self, sql: &str, plan: SetPlan) -> Arc<SetPlan> {
+        let plan = Arc::new(plan);
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= KEPT_MAX {
             plans.clear();
         }
-        plans.insert(sql.to_owned(), plan);
+        plans.insert(sql.to_owned(), Arc::clone(&plan));
+        plan
     }
 }
 
 impl SetPlan {
-    fn new(shape: &SetShape, target: &Target) -> Option<Self> {
+    fn new(shape: &SetShape, target: &Target) -> Self {
         match shape {
-            SetShape::Insert(insert) => Some(Self::Insert(InsertPlan::new(insert))),
-            SetShape::Update(update) => UpdatePlan::new(update, target).map(Self::Update),
+            SetShape::Insert(insert) => Self::Insert(InsertPlan::new(insert)),
+            SetShape::Update(update) => UpdatePlan::new(update, target).map_or(Self::OneByOne, Self::Update),
         }
     }
 
@@ -84,6 +87,7 @@ impl SetPlan {
         match self {
             Self::Insert(insert) => Some(insert.runs(values)),
             Self::Update(update) => update.runs(values),
+            Self::OneByOne => None,
         }
     }
 }
@@ -166,7 +170,7 @@ impl Transaction {
             StoreError::Data(_) => true,
             StoreError::Schema(reason) => {
                 tracing::debug!(%reason, "the server does not take a statement for many operations at once");
-                self.prepared().sets.keep(statement.sql(), None);
+                let _ = self.prepared().sets.keep(statement.sql(), SetPlan::OneByOne);
                 true
             }
             StoreError::Unavailable(_)
@@ -196,25 +200,20 @@ impl Transaction {
             return Ok(None);
         };
         if let Some(known) = self.prepared().sets.known(statement.sql()) {
-            return Ok(known);
+            return Ok(Some(known));
         }
-        let (SetShape::Insert(consign_core::declared::InsertShape { table, .. })
-        | SetShape::Update(consign_core::declared::UpdateShape { table, .. })) = shape;
-        let plan = match Identifier::table(table) {
+        let (SetShape::Insert(InsertShape { table, .. }) | SetShape::Update(UpdateShape { table, .. })) =
+            shape;
+        let target = match Identifier::table(table) {
             Ok(table) => {
-                let reading = self.step(move |connection| {
-                    async move { Target::read(connection, &table).await }.boxed()
-                });
-                let target = match reading.await {
-                    Ok(target) => target,
-                    Err(error) => return Err(self.judge(error)),
-                };
-                target.and_then(|target| SetPlan::new(shape, &target)).map(Arc::new)
+                let reading = self
+                    .step(move |connection| async move { Target::read(connection, &table).await }.boxed());
+                reading.await.map_err(|error| self.judge(error))?
             }
             Err(_) => None,
         };
-        self.prepared().sets.keep(statement.sql(), plan.clone());
-        Ok(plan)
+        let plan = target.map_or(SetPlan::OneByOne, |target| SetPlan::new(shape, &target));
+        Ok(Some(self.prepared().sets.keep(statement.sql(), plan)))
     }
 }
 

@@ -51,9 +51,8 @@ enum Carrier {
 impl UpdatePlan {
     /// `None` when the table does not make sure that each operation changes its own row.
     pub(super) fn new(shape: &UpdateShape, target: &Target) -> Option<Self> {
-        let exact = |column: &String| {
-            matches!(target.kind(column), Some(ColumnKind::Integer | ColumnKind::Decimal))
-        };
+        let exact =
+            |column: &String| matches!(target.kind(column), Some(ColumnKind::Integer | ColumnKind::Decimal));
         let fits = target.is_key(&shape.key)
             && target.kind(&shape.key) == Some(ColumnKind::Integer)
             && shape.operands.iter().all(exact)
@@ -78,13 +77,15 @@ impl UpdatePlan {
             .map(|(index, place)| {
                 let mut column = values.iter().map(|values| values.get(index));
                 let first = carrier(*place, column.next()??)?;
-                column.all(|value| value.and_then(|value| carrier(*place, value)) == Some(first)).then_some(first)
+                column
+                    .all(|value| value.and_then(|value| carrier(*place, value)) == Some(first))
+                    .then_some(first)
             })
             .collect::<Option<_>>()?;
         let sql = self.sql(&carriers);
         let runs = self.waves(values)?.into_iter().flat_map(|wave| {
             let rows: Vec<(usize, String)> = wave.into_iter().map(|at| (at, json_row(values[at]))).collect();
-            let pieces = packet::pieces(&rows, |rest| fitting(rest)).map(|piece| {
+            let pieces = packet::pieces(&rows, fitting).map(|piece| {
                 let array: Vec<&str> = piece.iter().map(|(_, row)| row.as_str()).collect();
                 let mut arguments = MySqlArguments::default();
                 add(&mut arguments, format!("[{}]", array.join(",")));
@@ -157,13 +158,12 @@ fn fitting(rows: &[(usize, String)]) -> usize {
 
 /// How a value travels to its place; `None` when it might arrive as something else.
 fn carrier(place: Place, value: &Value) -> Option<Carrier> {
+    let takes_numbers = match place {
+        Place::Operand => true,
+        Place::Assigned(kind) => matches!(kind, ColumnKind::Integer | ColumnKind::Decimal | ColumnKind::Text),
+    };
     match (place, value) {
-        (_, Value::Null) => None,
-        (Place::Operand, Value::Integer(_) | Value::Boolean(_))
-        | (
-            Place::Assigned(ColumnKind::Integer | ColumnKind::Decimal | ColumnKind::Text),
-            Value::Integer(_) | Value::Boolean(_),
-        ) => whole(value).map(|_| Carrier::Integer),
+        (_, Value::Integer(_) | Value::Boolean(_)) if takes_numbers => whole(value).map(|_| Carrier::Integer),
         (Place::Assigned(ColumnKind::Text | ColumnKind::DateTime), Value::Text(_) | Value::Timestamp(_))
         | (Place::Assigned(ColumnKind::Text | ColumnKind::Json), Value::Json(_)) => Some(Carrier::Text),
         (Place::Assigned(ColumnKind::Decimal), Value::Decimal(digits)) => {
