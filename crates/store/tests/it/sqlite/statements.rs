@@ -26,7 +26,8 @@ fn plain(name: &str) -> String {
 }
 
 /// What only servers with row locks and other people's triggers have to ask.
-const ONLY_MYSQL: [&str; 3] = ["introspect_triggers.sql", "parked_lock.sql", "parked_look.sql"];
+const ONLY_MYSQL: [&str; 4] =
+    ["introspect_triggers.sql", "packet_limit.sql", "parked_lock.sql", "parked_look.sql"];
 
 #[test]
 fn the_dialects_have_the_same_files() {
