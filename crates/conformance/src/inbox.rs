@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod guard;
 pub mod keys;
+pub mod parking;
 pub mod process;
 pub mod race;
 pub mod record;
@@ -16,7 +17,7 @@ mod story;
 use std::fmt::Debug;
 use std::future::Future;
 
-use consign_core::ports::InboxStore;
+use consign_core::ports::{InboxStore, Parking};
 
 /// Expands the inbox suite for an [`InboxFixture`] into `mod $module`, one `#[test]` per behaviour.
 #[macro_export]
@@ -48,6 +49,13 @@ macro_rules! inbox_suite {
                 a_first_step_somebody_else_took_is_contended,
                 versions_are_skipped_when_older_and_wait_when_early,
                 an_aggregate_longer_than_its_column_is_refused,
+            ]
+            parking: [
+                a_parked_delivery_comes_back_whole_to_one_holder,
+                a_parked_delivery_waits_for_its_time_and_its_consumer,
+                parking_again_replaces_and_ends_the_lease,
+                an_early_step_waits_for_the_step_before_it,
+                a_step_that_waited_too_long_is_overdue,
             ]
             rollback: [
                 a_refusing_handler_leaves_neither_marker_nor_effect,
@@ -102,7 +110,7 @@ pub struct ConflictRecord {
 /// and `points_account(user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)`.
 pub trait InboxFixture: Send + Sync + Sized + 'static {
     /// The store under test.
-    type Store: InboxStore<Transaction: Debug> + Clone + Send + Sync + 'static;
+    type Store: InboxStore<Transaction: Debug> + Parking + Clone + Send + Sync + 'static;
 
     /// The longest business key its column takes, in characters.
     const KEY_CHARS_MAX: usize;
