@@ -205,12 +205,11 @@ where
             message_type: message.message_type.clone(),
             headers: message.headers.clone(),
         };
-        let comparison = match &keyed.columns {
-            Some(columns) => Comparison::Columns(columns(&received)),
-            None => {
-                let json = Json::parse(&message.body).map_err(|error| format!("the payload is {error}"))?;
-                Comparison::fingerprint_of(&json)
-            }
+        let comparison = if let Some(columns) = &keyed.columns {
+            Comparison::Columns(columns(&received))
+        } else {
+            let json = Json::parse(&message.body).map_err(|error| format!("the payload is {error}"))?;
+            Comparison::fingerprint_of(&json)
         };
         let event_id = message.id.as_deref().filter(|id| !id.is_empty()).map(EventId::new).transpose();
         let operation = Operation {

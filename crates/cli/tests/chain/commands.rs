@@ -290,7 +290,10 @@ async fn status_counts_what_is_in_the_tables() {
     assert_eq!(outbox["name"], "outbox");
     let age = outbox["oldest_pending_seconds"].as_f64().unwrap();
     assert!((100.0..220.0).contains(&age), "{age}");
-    assert_eq!(document["inbox"], serde_json::json!({ "markers": 1, "conflicts": 0, "dead_deliveries": 0, "parked_deliveries": 0 }));
+    assert_eq!(
+        document["inbox"],
+        serde_json::json!({ "markers": 1, "conflicts": 0, "dead_deliveries": 0, "parked_deliveries": 0 })
+    );
 
     let plain = run(&["status"], &config).stdout;
     assert!(plain.contains("oldest_pending_seconds") && plain.contains("outbox"), "{plain}");

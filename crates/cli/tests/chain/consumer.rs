@@ -231,7 +231,12 @@ async fn an_operation_that_changes_no_row_is_rolled_back_tried_again_and_put_asi
             story.world.number("SELECT COUNT(*) FROM consign_dead_delivery").await == 1
         })
         .await;
-    assert_eq!(mentions(&consumer.log(), "it will be tried again"), 2, "three tries in all: {}", consumer.log());
+    assert_eq!(
+        mentions(&consumer.log(), "it will be tried again"),
+        2,
+        "three tries in all: {}",
+        consumer.log()
+    );
     let row = cell(&story.world, "SELECT CONCAT_WS('|', consumer_name, business_key, message_id, message_type, count, source, reason) FROM consign_dead_delivery").await;
     assert!(
         row.starts_with(&format!("points-award|order:1:paid|e-1|OrderPaid|1|{}|", story.queue("points"))),

@@ -57,7 +57,12 @@ impl Post {
     }
 
     /// Publishes many messages to one queue, in order, and waits for all confirms.
-    pub async fn send_all(&self, queue: &str, kind: &str, messages: impl IntoIterator<Item = (String, String)>) {
+    pub async fn send_all(
+        &self,
+        queue: &str,
+        kind: &str,
+        messages: impl IntoIterator<Item = (String, String)>,
+    ) {
         const IN_FLIGHT: usize = 256;
         let publisher = self.0.open_publisher().await.unwrap();
         let confirms = futures_util::stream::iter(messages).map(|(id, body)| {

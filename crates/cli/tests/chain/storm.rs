@@ -56,7 +56,10 @@ impl Traffic {
                 }
                 31 if number % 2 == 0 => {
                     traffic.poison += 1;
-                    format!(r#"{{"orderId":{},"userId":999999999,"amount":{AMOUNT}}}"#, 1_000_000_000 + number)
+                    format!(
+                        r#"{{"orderId":{},"userId":999999999,"amount":{AMOUNT}}}"#,
+                        1_000_000_000 + number
+                    )
                 }
                 31 => {
                     traffic.poison += 1;

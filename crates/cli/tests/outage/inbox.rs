@@ -56,8 +56,7 @@ async fn filter_that_is_flushed_lies_and_dies_costs_no_effect() {
     const FIRST: u32 = 400;
     const SECOND: u32 = 800;
     const ORDERS: u32 = 1_200;
-    const LIE: &str =
-        "for _,k in ipairs(redis.call('KEYS','*')) do redis.call('SET',k,string.rep('f',64)) end return #redis.call('KEYS','*')";
+    const LIE: &str = "for _,k in ipairs(redis.call('KEYS','*')) do redis.call('SET',k,string.rep('f',64)) end return #redis.call('KEYS','*')";
     let scene = Scene::set().await;
     let world = &scene.world;
     scene.control(&["up", REDIS]);

@@ -79,17 +79,15 @@ impl<S: Parking + 'static> ParkedSource<S> {
                 };
                 return (Delivery { message: parked.message, receipt }, wait);
             }
-            let looked = match &mut self.looking {
-                Some(looking) => looking.await,
-                None => {
-                    tokio::select! {
-                        () = sleep_until(self.next_at) => {}
-                        () = self.wake.notified() => self.idle = IDLE_MIN,
-                    }
-                    self.looking = Some(self.look());
-                    continue;
+            let Some(looking) = &mut self.looking else {
+                tokio::select! {
+                    () = sleep_until(self.next_at) => {}
+                    () = self.wake.notified() => self.idle = IDLE_MIN,
                 }
+                self.looking = Some(self.look());
+                continue;
             };
+            let looked = looking.await;
             self.looking = None;
             self.looked(looked.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string()))));
         }

@@ -230,11 +230,9 @@ fn key_text(name: &str, value: &Value) -> Result<String, KeyRefusal> {
         Value::Null => no_value("absent or null"),
         Value::Text(text) if text.is_empty() => no_value("empty"),
         Value::Json(_) => no_value("structured"),
-        Value::Text(_)
-        | Value::Integer(_)
-        | Value::Decimal(_)
-        | Value::Boolean(_)
-        | Value::Timestamp(_) => Ok(value.text()),
+        Value::Text(_) | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) | Value::Timestamp(_) => {
+            Ok(value.text())
+        }
     }
 }
 

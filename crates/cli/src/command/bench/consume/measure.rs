@@ -94,18 +94,23 @@ pub async fn consume(config: &Config, scratch: &Scratch, plan: Plan) -> anyhow::
         let speed = run(scratch, &declared()?, &plain, batched, (per_round, 0.0), &mut figures).await?;
         figures.batched.push(speed);
         eprintln!("bench: round {round} of {ROUNDS}: {per_round} deliveries in batches, with repeats");
-        let speed = run(scratch, &declared()?, &plain, batched, (per_round, plan.repeats), &mut figures).await?;
+        let speed =
+            run(scratch, &declared()?, &plain, batched, (per_round, plan.repeats), &mut figures).await?;
         figures.repeats.push(speed);
         if let Some(filter) = &filter {
-            eprintln!("bench: round {round} of {ROUNDS}: {per_round} deliveries in batches, with repeats and the filter");
+            eprintln!(
+                "bench: round {round} of {ROUNDS}: {per_round} deliveries in batches, with repeats and the filter"
+            );
             // The tables start anew in every run, and the filter with them: it knows nothing of this consumer.
             let consumer = declared_as(&format!("bench-{}-{round}", std::process::id()))?;
-            let speed = run(scratch, &consumer, filter, batched, (per_round, plan.repeats), &mut figures).await?;
+            let speed =
+                run(scratch, &consumer, filter, batched, (per_round, plan.repeats), &mut figures).await?;
             figures.filtered.push(speed);
         }
         eprintln!("bench: round {round} of {ROUNDS}: {some} deliveries in batches of a Rust handler");
         let inbox = Inbox::new(scratch.inbox()?);
-        let speed = run(scratch, &Arc::new(handled(&inbox)), &plain, batched, (some, 0.0), &mut figures).await?;
+        let speed =
+            run(scratch, &Arc::new(handled(&inbox)), &plain, batched, (some, 0.0), &mut figures).await?;
         figures.handler.push(speed);
     }
     Ok(figures)

@@ -58,8 +58,13 @@ impl Scratch {
             Identifier::column(name).map(|name| ComparisonColumn { name, kind: ValueType::Integer })
         });
         let comparison = comparison.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Schema::new(self.store.0.clone()).with_markers(mapping()?).with_comparison(comparison).apply().await?;
-        self.sql(&format!("CREATE TABLE {ACCOUNTS} (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)")).await?;
+        Schema::new(self.store.0.clone())
+            .with_markers(mapping()?)
+            .with_comparison(comparison)
+            .apply()
+            .await?;
+        self.sql(&format!("CREATE TABLE {ACCOUNTS} (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)"))
+            .await?;
         const CHUNK: u32 = 1000;
         for first in (0..ACCOUNT_COUNT).step_by(CHUNK as usize) {
             let rows: Vec<String> = (first..first + CHUNK).map(|user| format!("({user}, 0)")).collect();
