@@ -216,10 +216,6 @@ async fn random_batches_come_to_what_one_after_another_comes_to(server: Server) 
     assert!(agreed > 80 && refused > 20, "{agreed} agreed and {refused} were refused: neither may be rare");
 }
 
-fn awards(count: i64, accounts: i64) -> Vec<Vec<Value>> {
-    (0..count).map(|n| vec![Value::Integer(n.into()), Value::Integer((n % accounts).into())]).collect()
-}
-
 /// Every statement of the random test is meant to run for many; here each is counted.
 async fn a_hundred_operations_take_few_statements(server: Server) {
     let bench = bench(server).await;

@@ -54,6 +54,7 @@ impl Scratch {
     }
 
     async fn create_tables(&self) -> anyhow::Result<()> {
+        const CHUNK: u32 = 1000;
         let comparison = ["user_id", "amount"].map(|name| {
             Identifier::column(name).map(|name| ComparisonColumn { name, kind: ValueType::Integer })
         });
@@ -65,7 +66,6 @@ impl Scratch {
             .await?;
         self.sql(&format!("CREATE TABLE {ACCOUNTS} (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)"))
             .await?;
-        const CHUNK: u32 = 1000;
         for first in (0..ACCOUNT_COUNT).step_by(CHUNK as usize) {
             let rows: Vec<String> = (first..first + CHUNK).map(|user| format!("({user}, 0)")).collect();
             self.sql(&format!("INSERT INTO {ACCOUNTS} VALUES {}", rows.join(", "))).await?;
