@@ -40,10 +40,8 @@ fn redis(command: &[&str]) -> String {
     let url = std::env::var("CONSIGN_TEST_REDIS_URL").expect("CONSIGN_TEST_REDIS_URL is set");
     let address = url.trim_start_matches("redis://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).expect("Redis listens");
-    let mut request = format!("*{}\r\n", command.len());
-    for word in command {
-        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
+    let words: String = command.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    let request = format!("*{}\r\n{words}", command.len());
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = [0; 64];
     let read = stream.read(&mut answer).unwrap();
