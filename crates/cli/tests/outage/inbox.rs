@@ -40,9 +40,11 @@ fn redis(command: &[&str]) -> String {
     let url = std::env::var("CONSIGN_TEST_REDIS_URL").expect("CONSIGN_TEST_REDIS_URL is set");
     let address = url.trim_start_matches("redis://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).expect("Redis listens");
-    let words: String = command.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    let request = format!("*{}\r\n{words}", command.len());
-    stream.write_all(request.as_bytes()).unwrap();
+    let mut request = format!("*{}\r\n", command.len()).into_bytes();
+    for word in command {
+        write!(request, "${}\r\n{word}\r\n", word.len()).unwrap();
+    }
+    stream.write_all(&request).unwrap();
     let mut answer = [0; 64];
     let read = stream.read(&mut answer).unwrap();
     String::from_utf8_lossy(&answer[..read]).into_owned()
