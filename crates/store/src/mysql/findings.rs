@@ -7,11 +7,13 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row, query, raw_sql};
 
 use crate::introspection::{Column, ColumnKind, TableShape, Unit};
-use crate::mapping::{Identifier, MarkerMapping, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{
+    Identifier, MARKER_OPTIONAL, MarkerMapping, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+};
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::introspection;
 use crate::mysql::outbox::count;
-use crate::mysql::schema::has_pending_index;
+use crate::mysql::schema::{CONFLICT_ADDED, DEAD_DELIVERY_ADDED, has_pending_index, own_columns};
 use crate::mysql::statement::{CLAIM_SELECT, OUTBOX_FUTURE, SESSION_FACTS, Text};
 
 mod server;
@@ -265,21 +267,64 @@ async fn inbox_findings(
         Some(shape) => {
             findings.extend(engine(connection, table).await?);
             findings.extend(marker_columns(table, &shape));
+            let optional = shape.missing(&MARKER_OPTIONAL);
+            if !optional.is_empty() {
+                findings.push(Finding::warning(
+                    "marker-column-optional",
+                    table.as_str(),
+                    format!("lacks {}: {}", optional.join(", "), without(&optional)),
+                    MIGRATE,
+                ));
+            }
             findings.push(marker_key(connection, mapping).await?);
         }
     }
     for (own, use_of_it) in OWN_TABLES {
-        let own = Identifier::table(own).expect("a constant name");
-        if introspection::engine(connection, &own).await?.is_none() {
-            findings.push(Finding::error(
-                "inbox-table-missing",
-                own.as_str(),
-                format!("there is no such table, so {use_of_it}"),
-                MIGRATE,
-            ));
-        }
+        findings.extend(own_table(connection, own, use_of_it).await?);
     }
     Ok(findings)
+}
+
+/// What is not available without these optional columns of the marker table.
+fn without(columns: &[&str]) -> String {
+    let effect = |column: &&str| match *column {
+        "fingerprint" => "consumers cannot compare by fingerprint",
+        "applied_at" => "no marker is known to be old, so none can be purged",
+        "aggregate_version" => "markers do not show versions",
+        "comparison_version" => "a comparison cannot change without turning history into conflicts",
+        _ => "it is not used",
+    };
+    columns.iter().map(effect).collect::<Vec<_>>().join("; ")
+}
+
+/// A table of consign's own: whether it is there, and as this version makes it.
+async fn own_table(
+    connection: &mut MySqlConnection,
+    table: &'static str,
+    use_of_it: &str,
+) -> Result<Option<Finding>, UnitError> {
+    let added: &[&'static str] = match table {
+        "consign_conflict" => &CONFLICT_ADDED,
+        "consign_dead_delivery" => &DEAD_DELIVERY_ADDED,
+        _ => &[],
+    };
+    let Some(present) = own_columns(connection, table, added).await? else {
+        return Ok(Some(Finding::error(
+            "inbox-table-missing",
+            table,
+            format!("there is no such table, so {use_of_it}"),
+            MIGRATE,
+        )));
+    };
+    let outdated = added.iter().any(|column| !present.contains(*column));
+    Ok(outdated.then(|| {
+        Finding::error(
+            "inbox-table-outdated",
+            table,
+            format!("an earlier version of consign made it, so {use_of_it}"),
+            MIGRATE,
+        )
+    }))
 }
 
 fn marker_columns(table: &Identifier, shape: &TableShape) -> Vec<Finding> {

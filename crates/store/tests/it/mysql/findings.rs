@@ -60,6 +60,10 @@ async fn the_contracts_tables_are_usable_and_their_weak_points_are_named(server:
     // MariaDB's JSON is text, kept as written.
     assert_eq!(has(&outbox, "outbox-payload-json", Severity::Warning), server == Server::MySql);
     assert_eq!(errors(&inbox), ["inbox-table-missing", "marker-key-collation"]);
+    let optional =
+        inbox.iter().find(|finding| finding.code == "marker-column-optional").expect("it is named");
+    assert_eq!(optional.severity, Severity::Warning);
+    assert!(optional.text.contains("none can be purged"), "{optional:?}");
     let unfixed = |finding: &&Finding| finding.severity != Severity::Fine && finding.fix.is_empty();
     assert_eq!(outbox.iter().chain(&inbox).filter(unfixed).count(), 0);
 }

@@ -17,6 +17,7 @@ on_both_servers!(
     key_columns_tell_case_accents_and_spaces_apart,
     the_payload_column_is_as_asked,
     comparison_columns_are_added_once,
+    records_of_an_earlier_version_are_extended,
 );
 
 /// The outbox, the markers, and consign's own.
@@ -164,4 +165,63 @@ async fn comparison_columns_are_added_once(server: Server) {
     assert_eq!(applied.len(), TABLES + 5, "every table and five columns: {applied:#?}");
     assert_eq!(schema.plan().await.expect("a plan"), Vec::<String>::new());
     assert_eq!(bench.number("SELECT COUNT(price) FROM consumed_operation").await, 0);
+}
+
+/// The records as consign made them before they had ids.
+const EARLIER_RECORDS: [&str; 2] = [
+    "CREATE TABLE consign_conflict (
+        consumer_name VARCHAR(128) NOT NULL, business_key VARCHAR(512) NOT NULL, content_digest CHAR(64) NOT NULL,
+        event_id VARCHAR(255) NULL, existing_event_id VARCHAR(255) NULL, comparison TEXT NOT NULL,
+        existing TEXT NOT NULL, source VARCHAR(255) NOT NULL, payload MEDIUMBLOB NOT NULL,
+        payload_bytes BIGINT NOT NULL, `count` BIGINT NOT NULL, first_seen_at DATETIME(6) NOT NULL,
+        last_seen_at DATETIME(6) NOT NULL, resolved_at DATETIME(6) NULL, resolution VARCHAR(255) NULL,
+        PRIMARY KEY (consumer_name, business_key, content_digest)) ENGINE = InnoDB CHARSET = utf8mb4",
+    "CREATE TABLE consign_dead_delivery (
+        consumer_name VARCHAR(128) NOT NULL, content_digest CHAR(64) NOT NULL, business_key VARCHAR(255) NULL,
+        message_id VARCHAR(255) NULL, message_type VARCHAR(255) NULL, source VARCHAR(255) NOT NULL,
+        reason VARCHAR(1024) NOT NULL, headers TEXT NULL, payload MEDIUMBLOB NOT NULL,
+        payload_bytes BIGINT NOT NULL, `count` BIGINT NOT NULL, first_seen_at DATETIME(6) NOT NULL,
+        last_seen_at DATETIME(6) NOT NULL, resolved_at DATETIME(6) NULL, resolution VARCHAR(255) NULL,
+        PRIMARY KEY (consumer_name, content_digest)) ENGINE = InnoDB CHARSET = utf8mb4",
+];
+
+async fn records_of_an_earlier_version_are_extended(server: Server) {
+    let bench = Bench::contract(server).await;
+    for table in EARLIER_RECORDS {
+        bench.run(table).await;
+    }
+    for key in ["a", "b"] {
+        let row = format!("'c', '{key}', '{key}'");
+        bench
+            .run(&format!(
+                "INSERT INTO consign_conflict (consumer_name, business_key, content_digest, comparison, existing,
+                 source, payload, payload_bytes, `count`, first_seen_at, last_seen_at)
+                 VALUES ({row}, '', '', '', 'x', 1, 1, NOW(6), NOW(6))"
+            ))
+            .await;
+        bench
+            .run(&format!(
+                "INSERT INTO consign_dead_delivery (consumer_name, business_key, content_digest, source, reason,
+                 payload, payload_bytes, `count`, first_seen_at, last_seen_at)
+                 VALUES ({row}, '', '', 'x', 1, 1, NOW(6), NOW(6))"
+            ))
+            .await;
+    }
+    let outdated = |findings: Vec<consign_core::finding::Finding>| {
+        findings.iter().filter(|finding| finding.code == "inbox-table-outdated").count()
+    };
+    assert_eq!(outdated(bench.inbox().findings().await.expect("findings")), 2);
+
+    let statements = bench.migrate(PayloadColumn::Json).await;
+
+    let altered = statements.iter().filter(|text| text.starts_with("ALTER TABLE `consign_")).count();
+    assert_eq!(altered, 2, "one step per table: {statements:#?}");
+    assert_eq!(bench.migrate(PayloadColumn::Json).await, Vec::<String>::new());
+    assert_eq!(outdated(bench.inbox().findings().await.expect("findings")), 0);
+    for table in ["consign_conflict", "consign_dead_delivery"] {
+        let ids = format!("SELECT COUNT(DISTINCT id) FROM {table} WHERE payload = 'x'");
+        assert_eq!(bench.number(&ids).await, 2, "{table}");
+    }
+    let conflicts = bench.inbox().conflicts(&consign_store::record::ConflictFilter::default()).await;
+    assert_eq!(conflicts.expect("they can be listed").len(), 2);
 }
