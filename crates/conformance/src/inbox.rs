@@ -70,6 +70,7 @@ macro_rules! inbox_suite {
                 concurrent_copies_make_one_effect,
                 concurrent_copies_survive_the_first_ones_rollback,
                 concurrent_different_keys_are_all_applied,
+                concurrent_batches_with_common_keys_make_one_effect_each,
             ]
             record: [
                 a_conflict_is_recorded_once_and_counted,

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consign_core::inbox::{ProcessError, Processed};
+use consign_core::guard::{Guard, Step};
+use consign_core::inbox::{Inbox, ProcessError, Processed, Unit};
+use consign_core::operation::Operation;
 use consign_core::ports::StoreError;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::InboxFixture;
-use super::story::{Award, AwardThenRefuse, CONSUMER, Fates, USER, award, process, with_account};
+use super::story::{Award, AwardThenRefuse, CONSUMER, Fates, USER, award, message, process, with_account};
 use crate::waiting::within;
 
 const CONSUMERS: usize = 8;
@@ -91,4 +93,62 @@ pub async fn concurrent_different_keys_are_all_applied<F: InboxFixture>() {
 
     assert_eq!(count(&results, Processed::Applied), CONSUMERS, "{results:?}");
     assert_eq!((fixture.points(USER).await, fixture.markers(CONSUMER).await), (800, 8));
+}
+
+/// Batches that share keys and aggregates, in different orders, side by side: every operation has one effect, and what
+/// is contended comes again.
+/// Case B14 (`cenkalti/dalga#25`): rows locked in different orders.
+pub async fn concurrent_batches_with_common_keys_make_one_effect_each<F: InboxFixture>() {
+    const OPERATIONS: i64 = 60;
+    let fixture = with_account::<F>().await;
+    let barrier = Arc::new(Barrier::new(CONSUMERS));
+    let mut consumers = JoinSet::new();
+    for number in 0..CONSUMERS {
+        let (store, barrier) = (fixture.another_store().await, Arc::clone(&barrier));
+        consumers.spawn(async move {
+            let mut left: Vec<i64> = (0..OPERATIONS).collect();
+            let shift = number * 7 % left.len();
+            left.rotate_left(shift);
+            if number % 2 == 0 {
+                left.reverse();
+            }
+            barrier.wait().await;
+            let (mut applied, mut look_first) = (0, false);
+            while !left.is_empty() {
+                let fates = Fates::default();
+                let units = left.iter().map(|order| Unit {
+                    delivery: fates.delivery(message("")),
+                    operation: guarded(*order),
+                    handler: Award(1),
+                });
+                let concluded = Inbox::new(store.clone()).process_all(units.collect(), look_first).await;
+                let mut again = Vec::new();
+                for (order, concluded) in left.into_iter().zip(concluded) {
+                    match concluded.result {
+                        Ok(committed) => applied += usize::from(committed.processed == Processed::Applied),
+                        Err(failed) => match failed.error {
+                            ProcessError::Store(StoreError::Contended(_)) => again.push(order),
+                            error => panic!("{error}"),
+                        },
+                    }
+                }
+                left = again;
+                look_first = true;
+            }
+            applied
+        });
+    }
+
+    let applied: usize = within(PATIENCE, consumers.join_all()).await.into_iter().sum();
+
+    let markers = fixture.markers(CONSUMER).await;
+    assert_eq!((applied, markers), (usize::try_from(OPERATIONS).expect("few"), applied as u64));
+    assert_eq!(fixture.points(USER).await, OPERATIONS);
+}
+
+/// Some of the operations are guarded, each by an aggregate of its own.
+fn guarded(order: i64) -> Operation {
+    let step = Step::ApplyIfNewer { version: order };
+    let guard = (order % 3 == 0).then(|| Guard { aggregate: format!("order:{order}"), step });
+    Operation { guard, ..award(&order.to_string(), order) }
 }
