@@ -16,7 +16,7 @@ use scratch::Scratch;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  consign bench consume --messages 100000 --repeats 0.3 --config consign.toml --json\n\n\
-                        Uses tables, an exchange and a queue of its own (consign_bench_*) beside the configured ones and \
+                        Uses tables, an exchange and a queue of its own (consign_bench_*, bench_points_account) beside the configured ones and \
                         removes them afterwards. Needs a MySQL store and a RabbitMQ destination. Every ratio is to one \
                         transaction per delivery on one connection, measured in the same rounds; the effects are counted \
                         in the database. With a [filter] in the config, the repeats run with it as well."

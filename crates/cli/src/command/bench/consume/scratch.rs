@@ -13,11 +13,12 @@ use crate::parts::{self, MySqlStore, Store};
 /// The exchange and the queue.
 pub const NAME: &str = "consign_bench_consume";
 const MARKERS: &str = "consign_bench_consumed";
-const ACCOUNTS: &str = "consign_bench_account";
+/// Not called after consign: statements on such names run one by one.
+const ACCOUNTS: &str = "bench_points_account";
 /// Accounts that points are awarded to.
 pub const ACCOUNT_COUNT: u32 = 10_000;
 /// What the consumers run.
-pub const AWARD: &str = "UPDATE consign_bench_account SET points = points + :amount WHERE user_id = :user_id";
+pub const AWARD: &str = "UPDATE bench_points_account SET points = points + :amount WHERE user_id = :user_id";
 
 /// What the bench made, to be removed again.
 pub struct Scratch {
