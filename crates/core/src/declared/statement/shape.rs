@@ -51,6 +51,8 @@ pub struct UpdateShape {
     pub roles: Vec<Role>,
     /// The columns in expressions that hold operands: unless they are exact numbers, the operands' types are in doubt.
     pub operands: Vec<String>,
+    /// Something is multiplied, so that fractions grow longer.
+    pub multiplies: bool,
     /// The text from `SET` on, cut at the placeholders: one part more than there are placeholders.
     pub parts: Vec<String>,
 }
@@ -389,6 +391,7 @@ fn update(mut tokens: Tokens<'_, '_>) -> Option<UpdateShape> {
         assigned: Vec::new(),
         roles: vec![Role::Operand; parameters(body.stretch())],
         operands: Vec::new(),
+        multiplies: body.stretch().contains(&Piece::Other("*")),
         parts: body.text(),
     };
     shape.parts.first_mut()?.insert_str(0, "SET");

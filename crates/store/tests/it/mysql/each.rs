@@ -139,19 +139,22 @@ fn values(dice: &mut Dice, statement: &Statement, wild: bool) -> Vec<Value> {
             ("note", false) => Value::Text(dice.pick(&notes).to_owned()),
             ("note", true) => dice.pick(&[Value::Null, Value::Text(long.clone()), Value::Text("\0".into())]),
             (_, false) => {
-                Value::Decimal(dice.pick(&["0", "1.5", "-2.255", "99999999.99", "0.001"]).to_owned())
+                let digits = ["0", "1.5", "-2.255", "99999999.99", "0.001", "-0.5", "12345678901234567.005"];
+                Value::Decimal(dice.pick(&digits).to_owned())
             }
             (_, true) => dice.pick(&[
                 Value::Null,
                 Value::Integer(3),
                 Value::Decimal("123456789012345678901234567890123456.7".into()),
                 Value::Decimal("100000000".into()),
+                Value::Decimal(format!("99999999999999999999.{}", "9".repeat(30))),
+                Value::Decimal("-9223372036854775808.5".into()),
             ]),
         })
         .collect()
 }
 
-const STATEMENTS: [&str; 13] = [
+const STATEMENTS: [&str; 17] = [
     "UPDATE account SET points = points + :amount WHERE user_id = :user_id",
     "UPDATE account SET points = :amount * points - 1, changed = NOW(6) WHERE account.user_id = :user_id",
     "UPDATE account SET points = points - :amount WHERE points >= :amount AND user_id = :user_id",
@@ -160,6 +163,10 @@ const STATEMENTS: [&str; 13] = [
     "UPDATE account SET natural_number = natural_number + :amount WHERE user_id = :user_id",
     "UPDATE account SET natural_number = natural_number - :amount WHERE user_id = :user_id AND NOT (points < :amount)",
     "UPDATE account SET balance = balance - :amount WHERE user_id = :user_id",
+    "UPDATE account SET balance = balance + :price WHERE user_id = :user_id AND balance >= :price",
+    "UPDATE account SET balance = GREATEST(balance - :price, 0), small = small + 1 WHERE user_id = :user_id",
+    "UPDATE account SET points = points - :price WHERE user_id = :user_id AND small <> :price",
+    "UPDATE account SET natural_number = :price + small WHERE user_id = :user_id",
     "UPDATE account SET small = :amount, note = :note, price = :price, code = 'n' WHERE user_id = :user_id",
     "UPDATE account SET note = :amount, price = :amount WHERE user_id = :user_id AND note IS NULL",
     "UPDATE account SET points = COALESCE(points + :amount, 1) WHERE user_id = :user_id AND small <> :amount",
@@ -223,7 +230,7 @@ async fn a_hundred_operations_take_few_statements(server: Server) {
     for user in 0..100 {
         bench
             .run(&format!(
-                "INSERT INTO account (user_id, points, small, natural_number, balance, code) VALUES ({user}, 100, 0, 100, 0, '')"
+                "INSERT INTO account (user_id, points, small, natural_number, balance, code) VALUES ({user}, 100, 0, 100, 100, '')"
             ))
             .await;
     }

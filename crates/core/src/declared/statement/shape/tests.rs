@@ -35,6 +35,7 @@ fn an_update_by_a_key_can_take_its_parameters_from_a_table() {
     assert_eq!((update.key.as_str(), update.key_parameter), ("user_id", 3));
     assert_eq!(update.assigned, ["points", "status", "at"]);
     assert_eq!(update.operands, ["points", "points", "user_id"]);
+    assert!(!update.multiplies);
     assert_eq!(update.roles, [Role::Operand, Role::Assigned("status".into()), Role::Operand, Role::Operand]);
     let text = update.parts.join("?");
     assert!(text.starts_with("SET points = points + ?, `status` = ?, at = NOW(6)"), "{text}");

@@ -1,7 +1,8 @@
 //! Many rows in one UPDATE: the parameters come from a table that is made of JSON.
 //!
-//! A value reaches the same place in the same type as a bound one would: whole numbers of 64 bits anywhere, other
-//! values only where they are all that is assigned to a column that takes them unchanged.
+//! A value reaches the same place in the same type as a bound one would: whole numbers of 64 bits anywhere, decimal
+//! numbers where nothing is multiplied, other values only where they are all that is assigned to a column that takes
+//! them unchanged.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -32,7 +33,9 @@ pub(super) struct UpdatePlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Whole numbers.
-    Operand,
+    Whole,
+    /// Numbers with or without a fraction.
+    Number,
     /// Anything that a column of this kind takes unchanged.
     Assigned(ColumnKind),
 }
@@ -61,7 +64,9 @@ impl UpdatePlan {
             return None;
         }
         let place = |role: &Role| match role {
-            Role::Operand => Some(Place::Operand),
+            // The digits behind a product's point would be cut where a bound number's are not.
+            Role::Operand if shape.multiplies => Some(Place::Whole),
+            Role::Operand => Some(Place::Number),
             Role::Assigned(column) => target.kind(column).map(Place::Assigned),
         };
         let places = shape.roles.iter().map(place).collect::<Option<_>>()?;
@@ -159,17 +164,17 @@ fn fitting(rows: &[(usize, String)]) -> usize {
 /// How a value travels to its place; `None` when it might arrive as something else.
 fn carrier(place: Place, value: &Value) -> Option<Carrier> {
     let takes_numbers = match place {
-        Place::Operand => true,
+        Place::Whole | Place::Number => true,
         Place::Assigned(kind) => matches!(kind, ColumnKind::Integer | ColumnKind::Decimal | ColumnKind::Text),
     };
     match (place, value) {
         (_, Value::Integer(_) | Value::Boolean(_)) if takes_numbers => whole(value).map(|_| Carrier::Integer),
         (Place::Assigned(ColumnKind::Text | ColumnKind::DateTime), Value::Text(_) | Value::Timestamp(_))
         | (Place::Assigned(ColumnKind::Text | ColumnKind::Json), Value::Json(_)) => Some(Carrier::Text),
-        (Place::Assigned(ColumnKind::Decimal), Value::Decimal(digits)) => {
+        (Place::Number | Place::Assigned(ColumnKind::Decimal), Value::Decimal(digits)) => {
             fits_decimal(digits).then_some(Carrier::Decimal)
         }
-        (Place::Operand | Place::Assigned(_), _) => None,
+        (Place::Whole | Place::Number | Place::Assigned(_), _) => None,
     }
 }
 
@@ -210,11 +215,13 @@ mod tests {
         let number = Value::Integer(i64::MAX.into());
         let (text, decimal) = (Value::Text("1".into()), Value::Decimal("1.5".into()));
 
-        assert_eq!(carrier(Place::Operand, &number), Some(Carrier::Integer));
-        assert_eq!(carrier(Place::Operand, &Value::Integer(i128::from(i64::MAX) + 1)), None);
-        assert_eq!(carrier(Place::Operand, &text), None);
-        assert_eq!(carrier(Place::Operand, &decimal), None);
-        assert_eq!(carrier(Place::Operand, &Value::Null), None);
+        assert_eq!(carrier(Place::Whole, &number), Some(Carrier::Integer));
+        assert_eq!(carrier(Place::Number, &number), Some(Carrier::Integer));
+        assert_eq!(carrier(Place::Whole, &Value::Integer(i128::from(i64::MAX) + 1)), None);
+        assert_eq!(carrier(Place::Number, &text), None);
+        assert_eq!(carrier(Place::Whole, &decimal), None);
+        assert_eq!(carrier(Place::Number, &decimal), Some(Carrier::Decimal));
+        assert_eq!(carrier(Place::Number, &Value::Null), None);
         assert_eq!(carrier(Place::Assigned(ColumnKind::Text), &text), Some(Carrier::Text));
         assert_eq!(carrier(Place::Assigned(ColumnKind::Integer), &text), None);
         assert_eq!(carrier(Place::Assigned(ColumnKind::Decimal), &decimal), Some(Carrier::Decimal));
