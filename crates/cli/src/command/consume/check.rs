@@ -11,6 +11,7 @@ use consign_store::mapping::{ComparisonColumn, Identifier};
 use consign_store::{mysql, sqlite};
 use serde_json::{Value, json};
 
+use crate::command;
 use crate::config::{Config, ConsumerConfig, DestinationConfig};
 use crate::exit::Exit;
 use crate::output;
@@ -34,6 +35,10 @@ struct Line {
 pub async fn run(config: &Config, json: bool) -> anyhow::Result<Exit> {
     if config.consumers.is_empty() {
         anyhow::bail!("the config declares no consumer: add a [[consumer]]");
+    }
+    if config.setup.on_start {
+        // What `consume` would create must be there to be checked.
+        command::migrate::set_up(config).await?;
     }
     let lines = match parts::open_store(config).await? {
         Store::MySql(store) => lines(config, &store.inbox(config).await?).await?,
