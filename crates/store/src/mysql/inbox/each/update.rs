@@ -102,9 +102,10 @@ impl UpdatePlan {
     }
 
     /// The operations by how often their row was changed before: each row is changed once by one statement, by the
-    /// first operation on it, then by the second.
+    /// first operation on it, then by the second. The first wave locks all rows, in the order of their keys, as every
+    /// other transaction of the same consumer does: two of them cannot wait for each other.
     fn waves(&self, values: &[&[Value]]) -> Option<Vec<Vec<usize>>> {
-        let mut waves: Vec<Vec<usize>> = Vec::new();
+        let mut waves: Vec<Vec<(i64, usize)>> = Vec::new();
         let mut seen: HashMap<i64, usize> = HashMap::with_capacity(values.len());
         for (at, values) in values.iter().enumerate() {
             let key = whole(values.get(self.shape.key_parameter)?)?;
@@ -112,9 +113,13 @@ impl UpdatePlan {
             if *wave == waves.len() {
                 waves.push(Vec::new());
             }
-            waves[*wave].push(at);
+            waves[*wave].push((key, at));
         }
-        Some(waves)
+        let in_order = |mut wave: Vec<(i64, usize)>| {
+            wave.sort_unstable();
+            wave.into_iter().map(|(_, at)| at).collect()
+        };
+        Some(waves.into_iter().map(in_order).collect())
     }
 
     fn sql(&self, carriers: &[Carrier]) -> String {
