@@ -1,9 +1,9 @@
 //! Outages of the servers themselves: killed, frozen, out of memory. Nothing is lost, effects happen once, and the
 //! program goes on by itself.
 //!
-//! The servers behind `CONSIGN_TEST_MYSQL_URL` and `CONSIGN_TEST_RABBITMQ4_URL` must be those that `cargo xtask services`
-//! runs, and nobody else may use them meanwhile. `cargo xtask test` sees to it; to run these tests alone, export
-//! `CONSIGN_XTASK`, the path of the task runner, and the urls.
+//! The servers behind `CONSIGN_TEST_MYSQL_URL`, `CONSIGN_TEST_RABBITMQ4_URL` and `CONSIGN_TEST_REDIS_URL` must be those
+//! that `cargo xtask services` runs, and nobody else may use them meanwhile. `cargo xtask test` sees to it; to run these
+//! tests alone, export `CONSIGN_XTASK`, the path of the task runner, and the urls.
 
 #[path = "../chain/harness.rs"]
 mod harness;
