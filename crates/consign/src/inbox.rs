@@ -32,8 +32,29 @@
 //! ```
 //!
 //! The handler runs inside the transaction that holds the marker, and may run more than once before one commits: what
-//! it does outside that transaction is not undone. A team with its own loop and its own transactions uses
-//! `consign_store::mysql::Inbox::apply` instead.
+//! it does outside that transaction is not undone.
+//!
+//! A team with its own loop and its own transactions takes just the marker:
+//!
+//! ```no_run
+//! # #[cfg(feature = "mysql")]
+//! # async fn example(
+//! #     pool: sqlx::MySqlPool,
+//! #     inbox: consign::inbox::MySqlInbox,
+//! #     operation: consign_core::operation::Operation,
+//! #     message: consign_core::delivery::Message,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! use consign_core::inbox::Processed;
+//!
+//! let mut tx = pool.begin().await?;
+//! if inbox.apply(&mut tx, &operation, &message).await? == Processed::Applied {
+//!     sqlx::query("UPDATE points_account SET points = points + 5 WHERE user_id = 7").execute(&mut *tx).await?;
+//! }
+//! tx.commit().await?;
+//! // Acknowledge the delivery now.
+//! # Ok(())
+//! # }
+//! ```
 
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -53,6 +74,11 @@ use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
 use crate::consumer::Interpret;
+
+#[cfg(feature = "mysql")]
+pub use consign_store::mysql::Inbox as MySqlInbox;
+#[cfg(feature = "sqlite")]
+pub use consign_store::sqlite::Inbox as SqliteInbox;
 
 /// How long a handler may take unless [`Keyed::timeout`] says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
