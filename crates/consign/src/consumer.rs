@@ -261,6 +261,7 @@ where
         mut halted: watch::Receiver<Option<String>>,
     ) -> ConsumerEnd {
         let (mut stopping, mut ended) = (false, false);
+        let mut unbegun = Vec::new();
         while !ended || !self.working.is_empty() || !self.lanes.idle() {
             let full = self.lanes.full();
             let linger_until = self.linger_until();
@@ -285,17 +286,19 @@ where
                 () = shutdown.requested(), if !stopping => {
                     stopping = true;
                     source.stop().await;
+                    unbegun = self.lanes.drain();
                 }
                 () = asked_to_halt(&mut halted), if !stopping => {
                     stopping = true;
                     source.stop().await;
-                    // What was not begun waits for the consumer's next start.
-                    for unit in self.lanes.drain() {
-                        self.worker.return_unprocessed(unit.delivery).await;
-                    }
+                    unbegun = self.lanes.drain();
                 }
             }
             self.dispatch(stopping);
+        }
+        // What was not begun goes back behind the last acknowledgement: a burst of returns in front of it would hold it up.
+        for unit in unbegun {
+            self.worker.return_unprocessed(unit.delivery).await;
         }
         // The process may exit right after this: the last acknowledgements must be with the broker.
         source.close().await;

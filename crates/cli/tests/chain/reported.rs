@@ -242,7 +242,7 @@ async fn consumer_that_drains_commits_and_acknowledges_what_it_has_begun() {
 /// closed, and every drain under load caused repeats.
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_that_drain_under_load_cause_no_repeats() {
-    const ORDERS: u32 = 400;
+    const ORDERS: u32 = 1_000;
     const DRAINS: i64 = 5;
     let world = World::migrated().await;
     // Small batches, so that a drain finds deliveries that were not begun.

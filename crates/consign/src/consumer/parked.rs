@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long a delivery belongs to the process that took it. A handler that takes longer is run a second time, and the
 /// marker makes that a repeat.
-const LEASE: Duration = Duration::from_mins(2);
+const LEASE: Duration = Duration::from_mins(1);
 /// The first pause after nothing was due; each further one is twice as long.
 const IDLE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: what a delivery that another process or an operator parked waits at most.
