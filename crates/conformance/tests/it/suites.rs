@@ -43,7 +43,10 @@ fn every_store_behaviour_is_listed() {
 #[test]
 fn every_inbox_behaviour_is_listed() {
     let sources = [
+        include_str!("../../src/inbox/batch.rs"),
+        include_str!("../../src/inbox/guard.rs"),
         include_str!("../../src/inbox/keys.rs"),
+        include_str!("../../src/inbox/parking.rs"),
         include_str!("../../src/inbox/process.rs"),
         include_str!("../../src/inbox/race.rs"),
         include_str!("../../src/inbox/record.rs"),
