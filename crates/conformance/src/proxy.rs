@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client ──► Proxy (127.0.0.1:port) ──► upstream
-//!              └ faults: latency, black hole per direction, cut after N bytes, refuse, cut now
+//!              └ faults: latency, hold or black hole per direction, cut after N bytes, refuse, cut now
 //! ```
 //!
 //! A black hole keeps both sockets open and reads on, so that neither side notices anything but silence.
@@ -46,6 +46,8 @@ pub enum Flow {
     Pass,
     /// They pass after this delay.
     Delay(Duration),
+    /// They wait until the flow is another one, and pass then.
+    Hold,
     /// They are read and thrown away: the sender believes that they arrived.
     Swallow,
     /// They pass until this many more bytes of one connection went by; then the connection is cut.
@@ -296,6 +298,12 @@ impl<'a> Pump<'a> {
             }
             let allowed = match faults.flow(self.direction) {
                 Flow::Pass => count,
+                Flow::Hold => {
+                    let direction = self.direction;
+                    // An error means that the proxy is gone, which ends the connection anyway.
+                    let _ = self.faults.wait_for(|now| now.flow(direction) != Flow::Hold).await;
+                    count
+                }
                 Flow::Swallow => 0,
                 Flow::Delay(span) => {
                     tokio::time::sleep(span).await;

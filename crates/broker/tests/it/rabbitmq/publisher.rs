@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consign_amqp::{ConnectOptions, FieldTable, FieldValue};
 use consign_broker::rabbitmq::{DestinationOptions, RabbitMqDestination};
-use consign_conformance::proxy::Cut;
+use consign_conformance::proxy::{Cut, Direction, Flow};
 use consign_core::event::Event;
 use consign_core::outcome::{Doubt, Outcome, Proof};
 use consign_core::ports::{Destination, Lane, Readiness};
@@ -118,8 +118,16 @@ async fn an_oversized_message_is_isolated_and_its_ninety_nine_neighbours_are_con
         if number == 50 { Bytes::from(vec![b'x'; 17 * 1024 * 1024]) } else { Bytes::from_static(b"{}") }
     };
     let events = (0..100).map(|number| (event(number.to_string(), payload(number)), "bound"));
+    let sent = fixture.proxy.bytes(Direction::ToServer);
+    let neighbours_too =
+        || async { fixture.proxy.bytes(Direction::ToServer) > sent + 17 * 1024 * 1024 + 10_000 };
 
-    let outcomes = publish_all(&fixture, &destination, events).await;
+    // Without an answer before the culprit and a neighbour were sent, they are in flight together.
+    fixture.proxy.set(Direction::ToClient, Flow::Hold);
+    let (outcomes, ()) = tokio::join!(publish_all(&fixture, &destination, events), async {
+        eventually("the large message and some of its neighbours are sent", neighbours_too).await;
+        fixture.proxy.heal();
+    });
 
     let mut taken = 0;
     let mut rejected = Vec::new();
