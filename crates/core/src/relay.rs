@@ -5,6 +5,7 @@
 
 mod backoff;
 mod brake;
+mod chains;
 mod circuit;
 mod claimer;
 mod drain;
@@ -27,10 +28,11 @@ use crate::settle::{SettleBatch, Settled, Settlement, Swept};
 use crate::time::{Draw, Monotonic};
 
 pub use report::{Report, Totals};
-pub use settings::RelaySettings;
+pub use settings::{DeadHead, Order, RelaySettings};
 
 use backoff::Backoff;
 use brake::Brake;
+use chains::Chains;
 use outlet::Outlet;
 
 /// What happened.
@@ -56,6 +58,8 @@ pub enum Input {
     Wakeup,
     /// The moment of [`Relay::next_timer`] has come.
     Timer,
+    /// New settings and routes from now on; the routes' destinations must be those the engine was made with.
+    Reconfigure(Box<RelaySettings>, RouteTable),
     /// Stop claiming, wait for what is in flight, settle, release the rest.
     Drain,
 }
@@ -103,6 +107,8 @@ pub struct Relay<D> {
     draw: D,
     phase: Phase,
     outlets: BTreeMap<DestinationName, Outlet>,
+    /// Claimed rows that wait for an earlier event of their aggregate.
+    chains: Chains,
     /// A twice-swept row: published only while nothing else is held.
     alone: Option<(Claim, Route)>,
     /// The publish of a twice-swept row: nothing else is claimed while it is in flight.
@@ -131,12 +137,14 @@ impl<D: Draw> Relay<D> {
     pub fn new(settings: RelaySettings, routes: RouteTable, draw: D, now: Monotonic) -> Self {
         let outlets = routes.destinations().iter().map(|name| (name.clone(), Outlet::new(now))).collect();
         let poll = settings.poll_min;
+        let chains = Chains::new(settings.order);
         let mut relay = Self {
             settings,
             routes,
             draw,
             phase: Phase::Running,
             outlets,
+            chains,
             alone: None,
             alone_flight: None,
             settlements: Vec::new(),
@@ -169,13 +177,14 @@ impl<D: Draw> Relay<D> {
             Input::Claimed(claimed) => self.claimed(now, claimed),
             Input::ClaimFailed(error) => self.claim_failed(now, error),
             Input::Outcome(id, outcome) => self.landed(now, id, outcome),
-            Input::Settled(batch, answers) => self.settled(&batch, &answers),
+            Input::Settled(batch, answers) => self.settled(now, &batch, &answers),
             Input::SettleFailed(batch, error) => self.settle_failed(now, batch, error),
             Input::Swept(swept) => self.swept(now, swept),
             Input::SweepFailed(error) => self.sweep_failed(now, error),
             Input::Readiness(name, readiness) => self.readiness(now, name, readiness),
             Input::Wakeup => self.wake(now),
             Input::Timer => {}
+            Input::Reconfigure(settings, routes) => self.reconfigure(*settings, routes),
             Input::Drain => self.drain(now),
         }
         self.advance(now);
@@ -220,7 +229,22 @@ impl<D: Draw> Relay<D> {
     }
 
     fn publishing(&self) -> usize {
-        self.outlets.values().map(Outlet::held).sum::<usize>() + usize::from(self.alone.is_some())
+        self.outlets.values().map(Outlet::held).sum::<usize>()
+            + self.chains.rows()
+            + usize::from(self.alone.is_some())
+    }
+
+    /// What is held and in flight goes on; windows, limits, policies and routes are the new ones at once. The order
+    /// stays: the store claims by it.
+    fn reconfigure(&mut self, settings: RelaySettings, routes: RouteTable) {
+        assert!(
+            routes.destinations().iter().eq(self.routes.destinations()),
+            "the destinations of a relay do not change"
+        );
+        let order = self.settings.order;
+        self.poll = self.poll.clamp(settings.poll_min, settings.poll_max);
+        self.settings = RelaySettings { order, ..settings };
+        self.routes = routes;
     }
 
     fn advance(&mut self, now: Monotonic) {

@@ -5,16 +5,20 @@ use std::time::Duration;
 use crate::time::Draw;
 
 /// How failed publishes are retried. Every number comes from the config.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// The first delay's ceiling.
     pub base: Duration,
     /// No delay's ceiling is higher than this.
     pub cap: Duration,
+    /// The share of each delay that is random, 0 to 1; the whole of it keeps relays and rows out of step best.
+    pub jitter: f64,
     /// A row with this many counted attempts may be given up.
     pub attempts_max: u32,
     /// A younger row is never given up for exhaustion, however many attempts it has.
     pub min_age_before_dead: Duration,
+    /// A row this old is given up at its next counted failure, however few attempts it has; `None` for never.
+    pub max_age: Option<Duration>,
     /// What an unroutable message comes to.
     pub unroutable: UnroutablePolicy,
 }
@@ -34,24 +38,27 @@ impl Default for RetryPolicy {
         Self {
             base: Duration::from_secs(1),
             cap: Duration::from_mins(5),
+            jitter: 1.0,
             attempts_max: 20,
             min_age_before_dead: Duration::from_mins(15),
+            max_age: None,
             unroutable: UnroutablePolicy::Retry,
         }
     }
 }
 
 impl RetryPolicy {
-    /// The delay before attempt `attempt + 1`: exponential with full jitter, never under 100 ms.
+    /// The delay before attempt `attempt + 1`: exponential with jitter, never under 100 ms.
     pub fn delay(&self, attempt: u32, draw: &mut impl Draw) -> Duration {
         const FLOOR: Duration = Duration::from_millis(100);
         let doublings = attempt.saturating_sub(1).min(20);
         let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
-        FLOOR + ceiling.mul_f64(draw.fraction())
+        FLOOR + ceiling.mul_f64(1.0 - self.jitter * (1.0 - draw.fraction()))
     }
 
     /// True when a row with `attempt` counted attempts, created `age` ago, is given up.
     pub fn exhausted(&self, attempt: u32, age: Duration) -> bool {
-        attempt >= self.attempts_max && age >= self.min_age_before_dead
+        (attempt >= self.attempts_max && age >= self.min_age_before_dead)
+            || self.max_age.is_some_and(|max_age| age >= max_age)
     }
 }

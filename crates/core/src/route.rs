@@ -1,9 +1,11 @@
 //! Routes: which destination an event goes to and under which route key.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::event::Event;
+use crate::retry::RetryPolicy;
 
 /// The configured name of a destination.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +53,8 @@ pub struct Rule {
     pub destination: DestinationName,
     /// The template of the route key; see [`Template`].
     pub key: Template,
+    /// How events that take this rule are retried; `None` leaves it to the destination's policy.
+    pub retry: Option<RetryPolicy>,
 }
 
 impl Rule {
@@ -66,6 +70,7 @@ impl Rule {
 pub struct RouteTable {
     rules: Vec<Rule>,
     names: Vec<DestinationName>,
+    retry: BTreeMap<DestinationName, RetryPolicy>,
 }
 
 /// Why an event has nowhere to go. The row waits and is loud about it; it never goes DEAD for a missing rule.
@@ -88,7 +93,14 @@ pub enum NoRoute {
 impl RouteTable {
     /// A table of `rules` over the configured destinations `names`.
     pub fn new(rules: Vec<Rule>, names: Vec<DestinationName>) -> Self {
-        Self { rules, names }
+        Self { rules, names, retry: BTreeMap::new() }
+    }
+
+    /// The same table with retry policies of its destinations' own.
+    #[must_use]
+    pub fn with_retry(mut self, retry: BTreeMap<DestinationName, RetryPolicy>) -> Self {
+        self.retry = retry;
+        self
     }
 
     /// Every configured destination.
@@ -99,6 +111,21 @@ impl RouteTable {
     /// True without any rule: nothing of an outbox has anywhere to go.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// The policy for an event on its way to `destination`: its rule's own, else the destination's; `None` leaves it to
+    /// the relay's.
+    pub fn retry(&self, event: &Event, destination: &DestinationName) -> Option<&RetryPolicy> {
+        // A row that names its destination did not take the rule's way.
+        let rule = self.rules.iter().find(|rule| rule.takes(&event.event_type));
+        let rule = rule.filter(|_| event.destination.is_none());
+        rule.and_then(|rule| rule.retry.as_ref()).or_else(|| self.retry.get(destination))
+    }
+
+    /// The highest attempts cap of any policy, `relay` being the relay's own.
+    pub(crate) fn attempts_max(&self, relay: u32) -> u32 {
+        let rules = self.rules.iter().filter_map(|rule| rule.retry.as_ref());
+        rules.chain(self.retry.values()).map(|policy| policy.attempts_max).fold(relay, u32::max)
     }
 
     /// Finds the event's route.

@@ -105,6 +105,8 @@ fn policy(checker: &mut Checker<'_>, raw: &RawRetry) -> RetryPolicy {
     let policy = RetryPolicy {
         base: checker.seconds("retry.base_seconds", raw.base_seconds, 1..=DAY),
         cap: checker.seconds("retry.cap_seconds", raw.cap_seconds, 1..=DAY),
+        jitter: 1.0,
+        max_age: None,
         attempts_max: checker.within("retry.attempts_max", raw.attempts_max, 1..=1_000_000),
         min_age_before_dead: checker.seconds(
             "retry.min_age_before_dead_seconds",

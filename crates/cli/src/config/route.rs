@@ -26,7 +26,7 @@ pub fn routes(checker: &mut Checker<'_>, raw: Vec<RawRoute>, names: &[&str]) -> 
             checker.refuse(&format!("{key}.key"), problem);
         }
         if let (Some(event_type), Some(destination), Ok(key)) = (event_type, destination, template) {
-            rules.push(Rule { event_type, destination: DestinationName::new(destination), key });
+            rules.push(Rule { event_type, destination: DestinationName::new(destination), key, retry: None });
         }
     }
     RouteTable::new(rules, names.iter().map(|name| DestinationName::new(*name)).collect())

@@ -52,7 +52,7 @@ fn settled(claim: Claim, outcome: Outcome, retry: RetryPolicy) -> (Settlement, L
     let now = Monotonic::default();
     let name = DestinationName::new("suite");
     let key = Template::parse("suite").expect("a template without placeholders");
-    let rule = Rule { event_type: "*".into(), destination: name.clone(), key };
+    let rule = Rule { event_type: "*".into(), destination: name.clone(), key, retry: None };
     let routes = RouteTable::new(vec![rule], vec![name.clone()]);
     // However short the lease, the engine must publish: the suite's broker answers at once.
     let publish = PublishLimits { deadline: Duration::from_millis(1), margin: Duration::ZERO };

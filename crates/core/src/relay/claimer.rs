@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::lease::{Claim, ClaimRequest};
 use crate::ports::{Claimed, StoreError};
+use crate::route::Route;
 use crate::time::{Draw, Monotonic};
 
 use super::circuit::Admission;
@@ -15,14 +16,16 @@ const NO_ROUTE_DELAY: Duration = Duration::from_secs(30);
 
 impl<D: Draw> Relay<D> {
     pub(super) fn has_room(&self) -> bool {
-        let weight: usize = self.outlets.values().map(Outlet::held_weight).sum();
+        let weight: usize =
+            self.outlets.values().map(Outlet::held_weight).sum::<usize>() + self.chains.weight();
+        let batch_rows = self.settings.batch_rows as usize;
         self.phase == Phase::Running
             && !self.claiming
             // What cannot be settled must not be added to.
             && !self.settle_backoff.failing()
             && self.alone.is_none()
             && self.alone_flight.is_none()
-            && self.held() <= self.settings.batch_rows as usize
+            && self.held() + batch_rows <= self.settings.held_rows.max(2 * batch_rows)
             && weight + self.settings.batch_bytes <= self.settings.held_bytes.max(self.settings.batch_bytes)
     }
 
@@ -68,7 +71,10 @@ impl<D: Draw> Relay<D> {
         for settlement in claimed.malformed {
             self.push_settlement(now, settlement);
         }
-        for claim in claimed.claims {
+        // Every row of a chain is known before its first one takes off: when that one goes back at once, all do.
+        let free: Vec<Claim> =
+            claimed.claims.into_iter().filter_map(|claim| self.chains.enlist(claim)).collect();
+        for claim in free {
             self.accept(now, claim);
         }
     }
@@ -82,9 +88,23 @@ impl<D: Draw> Relay<D> {
                 self.report(Report::NoRoute(claim.event().id.clone(), error.to_string()));
                 self.push_settlement(now, claim.release(NO_ROUTE_DELAY, error.to_string()));
             }
-            Ok(route) if !claim.suspect => self.outlet(&route.destination).queue(claim, route),
+            Ok(route) if !claim.suspect => self.queue(now, claim, route),
             Ok(route) if self.alone.is_none() => self.alone = Some((claim, route)),
             Ok(_) => self.push_settlement(now, claim.release(Duration::ZERO, "one suspect at a time")),
+        }
+    }
+
+    /// One destination that is slow must not fill the relay's hands while others could go on: what it cannot take for
+    /// long goes back.
+    fn queue(&mut self, now: Monotonic, claim: Claim, route: Route) {
+        const SURPLUS_DELAY: Duration = Duration::from_secs(1);
+        let shared = self.outlets.len() > 1;
+        let (rows, bytes) = (self.settings.batch_rows as usize, self.settings.batch_bytes);
+        let outlet = self.outlet(&route.destination);
+        if shared && outlet.crowded(rows, bytes) {
+            self.push_settlement(now, claim.release(SURPLUS_DELAY, "the destination is slow"));
+        } else {
+            outlet.queue(claim, route);
         }
     }
 

@@ -25,6 +25,7 @@ impl<D: Draw> Relay<D> {
             });
             released.extend(suspects);
         }
+        released.extend(self.chains.release_followers());
         released.extend(self.alone.take().map(|(claim, _)| claim.release(Duration::ZERO, "")));
         for settlement in released {
             self.push_settlement(now, settlement);

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use crate::event::Event;
 use crate::lease::{Pending, PublishId};
 use crate::outcome::{Doubt, Outcome};
 use crate::ports::Lane;
-use crate::retry::UnroutablePolicy;
+use crate::retry::{RetryPolicy, UnroutablePolicy};
 use crate::route::DestinationName;
 use crate::settle::Transition;
 use crate::time::{Draw, Monotonic};
@@ -39,7 +40,7 @@ impl<D: Draw> Relay<D> {
             Outcome::Refused { reason, retry_after } => {
                 self.totals.refused += 1;
                 self.failed(now, &name, retry_after, &reason);
-                let delay = retry_after.map_or_else(|| self.backoff(&flight.pending), granted);
+                let delay = retry_after.map_or_else(|| self.backoff(&flight.pending, &name), granted);
                 self.push_settlement(now, flight.pending.settle(Transition::Release { delay, why: reason }));
             }
             Outcome::Unknown(doubt) => self.unknown(now, flight, &name, &doubt),
@@ -51,9 +52,9 @@ impl<D: Draw> Relay<D> {
         self.answered(now, name);
         let why = format!("unroutable: {code} {text} (route key {:?})", flight.route.key);
         self.report(Report::Unroutable(flight.pending.event.id.clone(), name.clone(), why.clone()));
-        let to = match self.settings.retry.unroutable {
+        let to = match self.policy(&flight.pending.event, name).unroutable {
             UnroutablePolicy::Dead => Transition::Dead { reason: why },
-            UnroutablePolicy::Retry => self.count_attempt(now, &flight.pending, why),
+            UnroutablePolicy::Retry => self.count_attempt(now, &flight.pending, name, why),
         };
         self.push_settlement(now, flight.pending.settle(to));
     }
@@ -83,12 +84,12 @@ impl<D: Draw> Relay<D> {
             Doubt::ChannelClosed(_) | Doubt::Abandoned => self.outlet(name).circuit.probe_withdrawn(now),
         }
         let to = if counts {
-            self.count_attempt(now, &flight.pending, why)
+            self.count_attempt(now, &flight.pending, name, why)
         } else {
             let delay = match doubt {
                 Doubt::Abandoned => Duration::ZERO,
                 Doubt::ChannelClosed(_) | Doubt::ConfirmTimedOut | Doubt::ConnectionLost(_) => {
-                    self.backoff(&flight.pending)
+                    self.backoff(&flight.pending, name)
                 }
             };
             Transition::Release { delay, why }
@@ -107,9 +108,16 @@ impl<D: Draw> Relay<D> {
         }
     }
 
-    fn count_attempt(&mut self, now: Monotonic, pending: &Pending, why: String) -> Transition {
-        let delay = self.settings.retry.delay(pending.attempt, &mut self.draw);
-        if !self.settings.retry.exhausted(pending.attempt, pending.age) {
+    fn count_attempt(
+        &mut self,
+        now: Monotonic,
+        pending: &Pending,
+        name: &DestinationName,
+        why: String,
+    ) -> Transition {
+        let policy = self.policy(&pending.event, name);
+        let delay = policy.delay(pending.attempt, &mut self.draw);
+        if !policy.exhausted(pending.attempt, pending.age) {
             return Transition::Retry { delay, why };
         }
         if self.brake.allows(now) {
@@ -121,8 +129,13 @@ impl<D: Draw> Relay<D> {
         Transition::Retry { delay, why }
     }
 
-    fn backoff(&mut self, pending: &Pending) -> Duration {
-        self.settings.retry.delay(pending.attempt, &mut self.draw)
+    fn backoff(&mut self, pending: &Pending, name: &DestinationName) -> Duration {
+        self.policy(&pending.event, name).delay(pending.attempt, &mut self.draw)
+    }
+
+    /// The policy of the event's rule, else of its destination, else the relay's.
+    fn policy(&self, event: &Event, name: &DestinationName) -> RetryPolicy {
+        *self.routes.retry(event, name).unwrap_or(&self.settings.retry)
     }
 
     fn answered(&mut self, now: Monotonic, name: &DestinationName) {

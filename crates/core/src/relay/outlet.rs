@@ -58,6 +58,11 @@ impl Outlet {
         self.flying_weight + self.waiting_weight + suspects
     }
 
+    /// True when a whole claim waits here already.
+    pub(super) fn crowded(&self, rows: usize, bytes: usize) -> bool {
+        self.waiting.len() >= rows || self.waiting_weight >= bytes
+    }
+
     pub(super) fn queue(&mut self, claim: Claim, route: Route) {
         self.waiting_weight += claim.weight();
         self.waiting.push_back((claim, route));

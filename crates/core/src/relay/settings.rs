@@ -16,6 +16,9 @@ pub struct RelaySettings {
     pub window: usize,
     /// Payload bytes in flight per destination at most, though always at least one publish.
     pub window_bytes: usize,
+    /// Rows held in all at most before claims stop, though always room for two batches: one that is published and
+    /// settled while the next one is claimed.
+    pub held_rows: usize,
     /// Payload bytes held in all at most before claims stop.
     pub held_bytes: usize,
     /// The length of a lease.
@@ -38,6 +41,32 @@ pub struct RelaySettings {
     pub drain: Duration,
     /// When and how failed publishes are retried.
     pub retry: RetryPolicy,
+    /// Which order events are published in.
+    pub order: Order,
+}
+
+/// Which order events are published in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// None: as fast as it goes.
+    #[default]
+    Competing,
+    /// The events of one aggregate strictly one after the other: the next one is published only after the previous
+    /// one is SENT. The store must claim in this order too.
+    PerAggregate {
+        /// What follows for the events behind one that went DEAD.
+        dead: DeadHead,
+    },
+}
+
+/// What a DEAD event means for the events of its aggregate behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeadHead {
+    /// They wait until somebody requeues or discards it.
+    #[default]
+    Block,
+    /// They go on without it.
+    Skip,
 }
 
 impl Default for RelaySettings {
@@ -47,6 +76,7 @@ impl Default for RelaySettings {
             batch_bytes: 4 << 20,
             window: 256,
             window_bytes: 8 << 20,
+            held_rows: 2000,
             held_bytes: 16 << 20,
             lease: Duration::from_secs(30),
             publish: PublishLimits { deadline: Duration::from_secs(15), margin: Duration::from_secs(5) },
@@ -58,6 +88,7 @@ impl Default for RelaySettings {
             sweep_delay: Duration::from_secs(10),
             drain: Duration::from_secs(20),
             retry: RetryPolicy::default(),
+            order: Order::default(),
         }
     }
 }

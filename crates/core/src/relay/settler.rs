@@ -8,7 +8,9 @@ use super::{Command, Phase, Relay, Report};
 
 impl<D: Draw> Relay<D> {
     pub(super) fn push_settlement(&mut self, now: Monotonic, settlement: Settlement) {
+        let behind = self.chains.ending(&settlement);
         self.settlements.push(settlement);
+        self.settlements.extend(behind);
         self.settle_due.get_or_insert(now.plus(self.settings.settle_linger));
     }
 
@@ -32,7 +34,8 @@ impl<D: Draw> Relay<D> {
 
     fn fresh_batch(&mut self, due: bool) -> Option<SettleBatch> {
         let full = self.settlements.len() >= self.settings.batch_rows as usize;
-        let idle = self.publishing() == 0;
+        // Followers in chains wait for a settle, not the other way round.
+        let idle = self.publishing() == self.chains.rows();
         if self.settlements.is_empty() || !(full || idle || due) {
             return None;
         }
@@ -45,24 +48,29 @@ impl<D: Draw> Relay<D> {
         !self.settlements.is_empty() || !self.unsettled.is_empty()
     }
 
-    pub(super) fn settled(&mut self, batch: &SettleBatch, answers: &[Settled]) {
+    pub(super) fn settled(&mut self, now: Monotonic, batch: &SettleBatch, answers: &[Settled]) {
         assert_eq!(batch.settlements.len(), answers.len(), "a store answers every settlement");
         self.settling = 0;
         self.settle_backoff.succeeded();
         for (settlement, answer) in batch.settlements.iter().zip(answers) {
             match answer {
                 Settled::Applied | Settled::AlreadyApplied => match settlement.to() {
-                    Transition::Sent(_) => self.totals.sent += 1,
+                    Transition::Sent(_) => {
+                        self.totals.sent += 1;
+                        self.follow(now, settlement.id());
+                    }
                     Transition::Retry { .. } => self.totals.retried += 1,
                     Transition::Release { .. } => self.totals.released += 1,
                     Transition::Dead { reason } => {
                         self.totals.dead += 1;
                         self.report(Report::Dead(settlement.id().clone(), reason.clone()));
+                        self.follow(now, settlement.id());
                     }
                 },
                 Settled::Fenced => {
                     self.totals.fenced += 1;
                     self.report(Report::Fenced(settlement.id().clone()));
+                    self.cut_chain(now, settlement.id());
                 }
             }
         }
@@ -76,8 +84,9 @@ impl<D: Draw> Relay<D> {
             // The leases end by themselves; any relay sweeps the rows.
             self.settlements.clear();
             self.unsettled.clear();
+            self.chains.clear();
         } else if matches!(error, StoreError::Data(_) | StoreError::Mismatch(_)) {
-            if self.narrow(batch) {
+            if self.narrow(now, batch) {
                 next_try = now;
             }
         } else {
@@ -89,11 +98,17 @@ impl<D: Draw> Relay<D> {
 
     /// The store works but refuses a row of the batch, and the others must not wait for it: each half is tried by
     /// itself, at last the row alone without its reason. A row that is refused even so is left to the next sweep.
-    fn narrow(&mut self, batch: SettleBatch) -> bool {
+    fn narrow(&mut self, now: Monotonic, batch: SettleBatch) -> bool {
         let SettleBatch { mut settlements, repeat } = batch;
         let back = settlements.split_off(settlements.len().div_ceil(2));
-        if back.is_empty() {
-            settlements = settlements.into_iter().filter_map(Settlement::without_reason).collect();
+        if back.is_empty()
+            && let Some(alone) = settlements.pop()
+        {
+            let id = alone.id().clone();
+            settlements.extend(alone.without_reason());
+            if settlements.is_empty() {
+                self.cut_chain(now, &id);
+            }
         }
         let narrowed = !settlements.is_empty();
         for settlements in [back, settlements] {

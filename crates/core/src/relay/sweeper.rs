@@ -15,7 +15,8 @@ impl<D: Draw> Relay<D> {
         self.commands.push_back(Command::Sweep {
             limit: self.settings.sweep_rows,
             delay: self.settings.sweep_delay,
-            attempts_max: self.settings.retry.attempts_max,
+            // A sweep knows no routes: no policy's rows are given up early.
+            attempts_max: self.routes.attempts_max(self.settings.retry.attempts_max),
         });
     }
 

@@ -28,12 +28,21 @@ pub struct Row {
     age: Duration,
     payload_bytes: usize,
     suspect: bool,
+    aggregate: Option<String>,
 }
 
 /// A row on its first attempt, for the destination of that name.
 pub fn row(id: impl Into<String>, destination: &str) -> Row {
     let destination = destination.into();
-    Row { id: id.into(), destination, attempt: 1, age: Duration::ZERO, payload_bytes: 0, suspect: false }
+    Row {
+        id: id.into(),
+        destination,
+        attempt: 1,
+        age: Duration::ZERO,
+        payload_bytes: 0,
+        suspect: false,
+        aggregate: None,
+    }
 }
 
 /// `count` rows for one destination, their ids numbered after `prefix`.
@@ -58,8 +67,14 @@ impl Row {
         Self { suspect: true, ..self }
     }
 
+    /// The row as one of this aggregate's.
+    pub fn of(self, aggregate: &str) -> Self {
+        Self { aggregate: Some(aggregate.into()), ..self }
+    }
+
     pub fn claim(self, request: &ClaimRequest) -> Claim {
-        let event = event(&self.id, &self.destination, self.payload_bytes);
+        let mut event = event(&self.id, &self.destination, self.payload_bytes);
+        event.aggregate.id = self.aggregate;
         let claim = request.claim(event, self.attempt, self.age);
         if self.suspect { claim.suspected() } else { claim }
     }
@@ -88,6 +103,7 @@ pub fn routes(destinations: &[&str]) -> RouteTable {
         event_type: name.as_str().into(),
         destination: name.clone(),
         key: key.clone(),
+        retry: None,
     };
     RouteTable::new(names.iter().map(rule).collect(), names.clone())
 }

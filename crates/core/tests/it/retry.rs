@@ -45,6 +45,15 @@ fn attempts_beyond_every_count_wait_the_cap_and_do_not_overflow() {
 }
 
 #[test]
+fn less_jitter_moves_the_earliest_delay_towards_the_latest() {
+    let half = RetryPolicy { jitter: 0.5, ..RetryPolicy::default() };
+    let none = RetryPolicy { jitter: 0.0, ..RetryPolicy::default() };
+
+    assert_eq!(bounds(&half, 1), (millis(600), millis(1_100)));
+    assert_eq!(bounds(&none, 1), (millis(1_100), millis(1_100)));
+}
+
+#[test]
 fn jitter_spreads_rows_that_failed_together() {
     let policy = RetryPolicy::default();
     let mut draw = Seeded::new(3);

@@ -10,6 +10,7 @@ fn rule(event_type: &str, destination: &str, key: &str) -> Rule {
         event_type: event_type.into(),
         destination: DestinationName::new(destination),
         key: Template::parse(key).unwrap(),
+        retry: None,
     }
 }
 

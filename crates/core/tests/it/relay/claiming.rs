@@ -9,7 +9,7 @@ use consign_core::settle::{Settled, Transition};
 use crate::harness::{Harness, confirmed, millis, row, rows, seconds};
 
 fn small() -> RelaySettings {
-    RelaySettings { batch_rows: 4, window: 2, ..RelaySettings::default() }
+    RelaySettings { batch_rows: 4, window: 2, held_rows: 0, ..RelaySettings::default() }
 }
 
 #[test]
@@ -274,6 +274,7 @@ fn a_rule_that_leads_to_an_unconfigured_destination_is_reported_too() {
         event_type: "*".into(),
         destination: DestinationName::new("gone"),
         key: Template::parse("k").unwrap(),
+        retry: None,
     };
     let mut harness = Harness::with_defaults();
     let routes = RouteTable::new(vec![rule], vec![DestinationName::new("a")]);

@@ -111,6 +111,7 @@ fn settings(draw: &mut Seeded) -> RelaySettings {
         batch_bytes: 600 + draw.index(4_000),
         window: 1 + draw.index(4),
         window_bytes: 400 + draw.index(3_000),
+        held_rows: draw.index(12),
         held_bytes: 800 + draw.index(6_000),
         lease: seconds(lease),
         publish: PublishLimits { deadline: seconds(deadline), margin: seconds(margin) },
@@ -122,6 +123,8 @@ fn settings(draw: &mut Seeded) -> RelaySettings {
             cap: seconds(2),
             attempts_max: 3 + u32::try_from(draw.below(5)).unwrap(),
             min_age_before_dead: seconds(10),
+            jitter: 1.0,
+            max_age: None,
             unroutable: if draw.chance(20) { UnroutablePolicy::Dead } else { UnroutablePolicy::Retry },
         },
         ..RelaySettings::default()

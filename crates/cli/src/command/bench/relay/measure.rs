@@ -94,6 +94,7 @@ fn routes() -> anyhow::Result<RouteTable> {
         event_type: "*".into(),
         destination: destination.clone(),
         key: Template::parse("{event_type}")?,
+        retry: None,
     };
     Ok(RouteTable::new(vec![rule], vec![destination]))
 }

@@ -197,7 +197,8 @@ impl World {
         if let Some(timer) = slot.timer {
             assert!(timer > self.now, "timer {timer:?} is already due at {:?}", self.now);
         }
-        let held_max = 2 * self.options.settings.batch_rows as usize;
+        let settings = &self.options.settings;
+        let held_max = settings.held_rows.max(2 * settings.batch_rows as usize);
         assert!(engine.held() <= held_max, "{} rows held, at most {held_max}", engine.held());
     }
 
