@@ -184,7 +184,7 @@ impl<D: Draw> Relay<D> {
             Input::Readiness(name, readiness) => self.readiness(now, name, readiness),
             Input::Wakeup => self.wake(now),
             Input::Timer => {}
-            Input::Reconfigure(settings, routes) => self.reconfigure(*settings, routes),
+            Input::Reconfigure(settings, routes) => self.reconfigure(&settings, routes),
             Input::Drain => self.drain(now),
         }
         self.advance(now);
@@ -236,14 +236,14 @@ impl<D: Draw> Relay<D> {
 
     /// What is held and in flight goes on; windows, limits, policies and routes are the new ones at once. The order
     /// stays: the store claims by it.
-    fn reconfigure(&mut self, settings: RelaySettings, routes: RouteTable) {
+    fn reconfigure(&mut self, settings: &RelaySettings, routes: RouteTable) {
         assert!(
             routes.destinations().iter().eq(self.routes.destinations()),
             "the destinations of a relay do not change"
         );
         let order = self.settings.order;
         self.poll = self.poll.clamp(settings.poll_min, settings.poll_max);
-        self.settings = RelaySettings { order, ..settings };
+        self.settings = RelaySettings { order, ..settings.clone() };
         self.routes = routes;
     }
 

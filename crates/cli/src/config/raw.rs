@@ -87,10 +87,15 @@ pub struct RawFilter {
 #[serde(default)]
 pub struct RawRelay {
     pub name: String,
+    pub mode: String,
+    pub on_dead: String,
+    pub partitions: u64,
+    pub partition_lease_seconds: u64,
     pub batch_rows: u64,
     pub batch_bytes: u64,
     pub window: u64,
     pub window_bytes: u64,
+    pub held_rows: u64,
     pub held_bytes: u64,
     pub lease_seconds: u64,
     pub publish_deadline_seconds: u64,
@@ -100,7 +105,7 @@ pub struct RawRelay {
     pub settle_linger_milliseconds: u64,
     pub sweep_seconds: u64,
     pub sweep_rows: u64,
-    pub sweep_delay_seconds: u64,
+    pub sweep_delay_seconds: Option<u64>,
     pub drain_seconds: u64,
 }
 
@@ -212,10 +217,15 @@ impl Default for RawRelay {
         let settings = RelaySettings::default();
         Self {
             name: "relay".into(),
+            mode: "competing".into(),
+            on_dead: "block".into(),
+            partitions: 64,
+            partition_lease_seconds: 10,
             batch_rows: settings.batch_rows.into(),
             batch_bytes: whole(settings.batch_bytes),
             window: whole(settings.window),
             window_bytes: whole(settings.window_bytes),
+            held_rows: whole(settings.held_rows),
             held_bytes: whole(settings.held_bytes),
             lease_seconds: settings.lease.as_secs(),
             publish_deadline_seconds: settings.publish.deadline.as_secs(),
@@ -225,7 +235,7 @@ impl Default for RawRelay {
             settle_linger_milliseconds: milliseconds(settings.settle_linger),
             sweep_seconds: settings.sweep_every.as_secs(),
             sweep_rows: settings.sweep_rows.into(),
-            sweep_delay_seconds: settings.sweep_delay.as_secs(),
+            sweep_delay_seconds: None,
             drain_seconds: settings.drain.as_secs(),
         }
     }

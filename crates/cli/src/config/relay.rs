@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consign_core::lease::PublishLimits;
-use consign_core::relay::RelaySettings;
+use consign_core::relay::{DeadHead, Order, RelaySettings};
 use consign_core::retry::{RetryPolicy, UnroutablePolicy};
 
 use super::checker::Checker;
@@ -21,16 +21,34 @@ pub struct RelayConfig {
     pub name: String,
     /// The engine's settings, the retry policy included.
     pub settings: RelaySettings,
+    /// How many partitions ordered relays share aggregates by.
+    pub partitions: u16,
+    /// How long a relay keeps its partitions without a word.
+    pub partition_lease: Duration,
+}
+
+/// Whether the mode promises an order.
+#[derive(Clone, Copy)]
+enum Mode {
+    Competing,
+    Ordered,
 }
 
 /// Checks `[relay]` and `[retry]`.
 pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: &RawRetry) -> RelayConfig {
     checker.name("relay.name", &raw.name, 64);
+    let order = order(checker, &raw);
+    // Others of an ordered aggregate wait for a swept row; in competing mode it only waits for itself.
+    let sweep_delay = raw.sweep_delay_seconds.unwrap_or(match order {
+        Order::Competing => RelaySettings::default().sweep_delay.as_secs(),
+        Order::PerAggregate { .. } => 0,
+    });
     let settings = RelaySettings {
         batch_rows: checker.within("relay.batch_rows", raw.batch_rows, 1..=10_000),
         batch_bytes: checker.within("relay.batch_bytes", raw.batch_bytes, 1..=1 << 30),
         window: checker.within("relay.window", raw.window, 1..=100_000),
         window_bytes: checker.within("relay.window_bytes", raw.window_bytes, 1..=1 << 30),
+        held_rows: checker.within("relay.held_rows", raw.held_rows, 1..=1_000_000),
         held_bytes: checker.within("relay.held_bytes", raw.held_bytes, 1..=1 << 32),
         lease: checker.seconds("relay.lease_seconds", raw.lease_seconds, 1..=DAY),
         publish: PublishLimits {
@@ -58,12 +76,26 @@ pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: &RawRetry) -> Rela
         ),
         sweep_every: checker.seconds("relay.sweep_seconds", raw.sweep_seconds, 1..=DAY),
         sweep_rows: checker.within("relay.sweep_rows", raw.sweep_rows, 1..=10_000),
-        sweep_delay: checker.seconds("relay.sweep_delay_seconds", raw.sweep_delay_seconds, 0..=DAY),
+        sweep_delay: checker.seconds("relay.sweep_delay_seconds", sweep_delay, 0..=DAY),
         drain: checker.seconds("relay.drain_seconds", raw.drain_seconds, 1..=DAY),
         retry: policy(checker, retry),
+        order,
     };
     consistent(checker, &settings);
-    RelayConfig { name: raw.name, settings }
+    let partitions = checker.within("relay.partitions", raw.partitions, 1..=1024);
+    let partition_lease =
+        checker.seconds("relay.partition_lease_seconds", raw.partition_lease_seconds, 3..=3600);
+    RelayConfig { name: raw.name, settings, partitions, partition_lease }
+}
+
+fn order(checker: &mut Checker<'_>, raw: &RawRelay) -> Order {
+    let modes = [("competing", Mode::Competing), ("ordered", Mode::Ordered)];
+    let heads = [("block", DeadHead::Block), ("skip", DeadHead::Skip)];
+    let dead = checker.choice("relay.on_dead", &raw.on_dead, &heads).unwrap_or_default();
+    match checker.choice("relay.mode", &raw.mode, &modes) {
+        Some(Mode::Ordered) => Order::PerAggregate { dead },
+        Some(Mode::Competing) | None => Order::Competing,
+    }
 }
 
 fn consistent(checker: &mut Checker<'_>, settings: &RelaySettings) {
