@@ -1,6 +1,7 @@
 //! `consign bench`: throughput on the configured parts, as ratios measured side by side in one run.
 
 mod consume;
+mod order;
 mod relay;
 
 use crate::command::migrate;
@@ -22,6 +23,8 @@ enum What {
     Relay(relay::Arguments),
     /// How fast consumers apply deliveries in batches, against one transaction per delivery on one connection.
     Consume(consume::Arguments),
+    /// How fast a relay keeps the order of every aggregate, against one that keeps none; and whether it does when killed.
+    Order(order::Arguments),
 }
 
 /// Measures.
@@ -33,6 +36,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.what {
         What::Relay(arguments) => relay::run(&config, &arguments).await?,
         What::Consume(arguments) => consume::run(&config, &arguments).await?,
+        What::Order(arguments) => order::run(&config, &arguments).await?,
     }
     Ok(Exit::Fine)
 }

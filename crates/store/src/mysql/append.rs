@@ -14,6 +14,9 @@ use crate::statement::Rendering;
 
 /// The most rows of one INSERT.
 const ROWS_MAX: usize = 64;
+/// No more than this in one INSERT of several rows: a packet above 16 KiB waits some 40 ms on its way, see
+/// [`crate::statement::LIST_MAX`].
+const BYTES_MAX: usize = 12 << 10;
 
 /// Checks all events, then inserts them in as few statements as the packet limit allows.
 pub(crate) async fn append(
@@ -34,7 +37,7 @@ pub(crate) async fn append(
     }
     let mut rest = events.as_slice();
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(chunk(rest, prepared.packet_bytes_max / 2));
+        let (chunk, after) = rest.split_at(chunk(rest, BYTES_MAX.min(prepared.packet_bytes_max / 2)));
         insert(outbox, prepared, connection, chunk).await?;
         rest = after;
     }
