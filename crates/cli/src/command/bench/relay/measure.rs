@@ -38,8 +38,10 @@ const DEADLINE: Duration = Duration::from_mins(10);
 pub struct Figures {
     /// Rows per second through a relay process to the broker, per round.
     pub drain_per_second: Vec<f64>,
-    /// Rows per second of the same claims and settles without a broker, per round.
+    /// Rows per second of the same claims and settles in turn, without engine and broker, per round.
     pub store_limit_per_second: Vec<f64>,
+    /// Rows per second of the relay's engine over the same store, claims beside settles, without a broker, per round.
+    pub pipelined_limit_per_second: Vec<f64>,
     /// Rows per second of a relay that claims, publishes, awaits and settles row by row, per round.
     pub one_by_one_per_second: Vec<f64>,
     /// The median cost of a claim among many SENT rows, in claims without any.
@@ -53,9 +55,13 @@ pub async fn relay(config: &Config, scratch: &Scratch, rows: u32, sent_rows: u32
     let mut figures = Figures::default();
     let per_round = rows / ROUNDS;
     for round in 1..=ROUNDS {
-        eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows through the store alone");
+        eprintln!(
+            "bench: round {round} of {ROUNDS}: {per_round} rows through the store alone, one after the other and pipelined"
+        );
         scratch.fill(OUTBOX, per_round).await?;
-        figures.store_limit_per_second.push(store_limit(config, scratch, per_round).await?);
+        figures.store_limit_per_second.push(store_limit(config, scratch).await?);
+        scratch.fill(OUTBOX, per_round).await?;
+        figures.pipelined_limit_per_second.push(pipelined_limit(config, scratch, per_round).await?);
         eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows through a relay process to the broker");
         scratch.fill(OUTBOX, per_round).await?;
         let drain = drain(config, scratch, per_round).await?;
@@ -103,8 +109,36 @@ fn settings(config: &Config) -> RelaySettings {
     config.relay.settings.clone()
 }
 
+/// The bare claim-and-settle rate: a claim as large as the relay's, then its settle, one after the other.
+async fn store_limit(config: &Config, scratch: &Scratch) -> anyhow::Result<f64> {
+    let clock = ProcessClock::start();
+    let store = scratch.outbox(OUTBOX)?;
+    store.shape().await?;
+    let RelaySettings { batch_rows, batch_bytes, lease, publish, .. } = settings(config);
+    let started = Instant::now();
+    let mut rows = 0_u32;
+    loop {
+        let request = ClaimRequest::new(batch_rows, batch_bytes, lease, SystemDraw.bits(), clock.now());
+        let claims = store.claim(request).await?.claims;
+        if claims.is_empty() {
+            return Ok(f64::from(rows) / started.elapsed().as_secs_f64());
+        }
+        let mut settlements = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let route = Route { destination: DestinationName::new(NAME), key: String::new() };
+            let Ok((_, pending)) = claim.start(clock.now(), publish, route) else {
+                bail!("the lease ran out between a claim and its settle")
+            };
+            settlements.push(pending.confirmed(Proof::Appended { partition: 0, offset: 0 }));
+            rows += 1;
+        }
+        let settled = store.settle(&SettleBatch { settlements, repeat: false }).await?;
+        ensure!(settled.iter().all(|one| *one == Settled::Applied), "a settle of the bench was fenced");
+    }
+}
+
 /// The relay's own engine, claims and settles, pipelined as they are, with no broker at all.
-async fn store_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<f64> {
+async fn pipelined_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<f64> {
     let (trigger, asked) = shutdown();
     let runtime = RelayRuntime {
         name: "bench".into(),
