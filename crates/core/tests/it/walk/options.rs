@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use consign_core::lease::PublishLimits;
-use consign_core::relay::RelaySettings;
+use consign_core::relay::{DeadHead, Order, RelaySettings};
 use consign_core::retry::{RetryPolicy, UnroutablePolicy};
 
 use crate::draw::Seeded;
@@ -83,6 +83,8 @@ pub struct Options {
     pub relays: usize,
     pub rows: usize,
     pub destinations: usize,
+    /// Aggregates that the rows belong to, in ordered walks.
+    pub aggregates: usize,
     /// When the faults stop.
     pub faults_end: Duration,
     pub faults: Faults,
@@ -97,6 +99,7 @@ impl Options {
             relays: 1 + draw.index(3),
             rows: 1 + draw.index(12),
             destinations: 1 + draw.index(2),
+            aggregates: 1 + draw.index(4),
             faults_end: millis(1_000 + draw.below(8_000)),
             faults,
             settings: settings(&mut draw),
@@ -126,6 +129,11 @@ fn settings(draw: &mut Seeded) -> RelaySettings {
             jitter: 1.0,
             max_age: None,
             unroutable: if draw.chance(20) { UnroutablePolicy::Dead } else { UnroutablePolicy::Retry },
+        },
+        order: match draw.below(5) {
+            0 => Order::PerAggregate { dead: DeadHead::Block },
+            1 => Order::PerAggregate { dead: DeadHead::Skip },
+            _ => Order::Competing,
         },
         ..RelaySettings::default()
     }

@@ -1,11 +1,12 @@
 //! A table of events in memory, as the contract describes it, checking every change of a row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consign_core::event::{Event, EventId};
 use consign_core::lease::ClaimRequest;
 use consign_core::ports::{Claimed, StoreError};
+use consign_core::relay::{DeadHead, Order};
 use consign_core::settle::{SettleBatch, Settled, Settlement, Swept, Transition};
 use consign_core::time::Monotonic;
 
@@ -44,6 +45,8 @@ pub enum Nature {
 pub struct Row {
     pub nature: Nature,
     pub destination: usize,
+    /// Events of one aggregate are in the order of their numbers.
+    pub aggregate: Option<usize>,
     pub payload_bytes: usize,
     pub status: Status,
     pub token: Option<String>,
@@ -65,6 +68,7 @@ impl Row {
         Self {
             nature,
             destination,
+            aggregate: None,
             payload_bytes,
             status: Status::New,
             token: None,
@@ -112,29 +116,24 @@ pub fn number(id: &EventId) -> usize {
 pub struct Store {
     pub rows: Vec<Row>,
     attempts_max: u32,
+    order: Order,
     tokens: BTreeSet<String>,
 }
 
 impl Store {
-    pub fn new(attempts_max: u32) -> Self {
-        Self { rows: Vec::new(), attempts_max, tokens: BTreeSet::new() }
+    pub fn new(attempts_max: u32, order: Order) -> Self {
+        Self { rows: Vec::new(), attempts_max, order, tokens: BTreeSet::new() }
     }
 
     pub fn claim(&mut self, now: Monotonic, request: &ClaimRequest) -> Claimed {
         let token = request.token().to_hex();
         assert!(self.tokens.insert(token.clone()), "I5: token {token} was used before");
-        let due = |row: &Row| row.status == Status::New && row.available_at <= now;
-        let mut order: Vec<usize> = (0..self.rows.len()).filter(|number| due(&self.rows[*number])).collect();
-        order.sort_by_key(|number| (self.rows[*number].available_at, *number));
-        let due_rows = order.len();
-        let first_is_suspect = order.first().is_some_and(|number| self.rows[*number].suspect());
-        if first_is_suspect {
-            order.truncate(1);
-        } else {
-            order.retain(|number| !self.rows[*number].suspect());
-        }
+        let chains = self.claimable(now);
+        let due_rows = chains.iter().map(Vec::len).sum::<usize>();
+        let order = self.unsuspected(chains);
         let mut claimed = Claimed::default();
         let mut bytes = 0;
+        let mut halted = BTreeSet::new();
         for number in order.into_iter().take(request.limit as usize) {
             let event = self.event(number);
             bytes += event.weight();
@@ -147,8 +146,17 @@ impl Store {
             row.attempts += 1;
             row.locked_until = now.plus(request.length);
             let age = now.since(row.created_at);
-            if row.nature == Nature::Malformed {
+            if row.aggregate.is_some_and(|aggregate| halted.contains(&aggregate)) {
+                // Behind a row of the same claim that goes DEAD and blocks.
+                let claim = request.claim(event, row.attempts, age);
+                claimed
+                    .malformed
+                    .push(claim.release(Duration::from_secs(1), "an earlier event of it is DEAD"));
+            } else if row.nature == Nature::Malformed {
                 claimed.malformed.push(request.malformed(event.id, "payload is not JSON"));
+                if self.order == (Order::PerAggregate { dead: DeadHead::Block }) {
+                    halted.extend(row.aggregate);
+                }
             } else {
                 let claim = request.claim(event, row.attempts, age);
                 claimed.claims.push(if row.suspect() { claim.suspected() } else { claim });
@@ -158,11 +166,71 @@ impl Store {
         claimed
     }
 
+    /// Due rows, in the order they may be published: those of an aggregate from its first unfinished row on as long
+    /// as they are due, each other row by itself.
+    fn claimable(&self, now: Monotonic) -> Vec<Vec<usize>> {
+        let due = |row: &Row| row.status == Status::New && row.available_at <= now;
+        let mut chains = Vec::new();
+        let mut aggregates: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            match row.aggregate {
+                Some(aggregate) if !self.passed(row) => aggregates.entry(aggregate).or_default().push(number),
+                Some(_) => {}
+                None if due(row) => chains.push(vec![number]),
+                None => {}
+            }
+        }
+        for unfinished in aggregates.into_values() {
+            let first = unfinished[0];
+            // A suspect is claimed alone, so it ends the chain before it.
+            let follows = |number: &usize| {
+                due(&self.rows[*number]) && (*number == first || !self.rows[*number].suspect())
+            };
+            chains.push(unfinished.into_iter().take_while(follows).collect());
+        }
+        chains.retain(|chain| !chain.is_empty());
+        chains.sort_by_key(|chain| (self.rows[chain[0]].available_at, chain[0]));
+        chains
+    }
+
+    /// A suspect at the front goes alone; others wait for their turn, with their chains.
+    fn unsuspected(&self, mut chains: Vec<Vec<usize>>) -> Vec<usize> {
+        let suspect = |chain: &Vec<usize>| self.rows[chain[0]].suspect();
+        match chains.first() {
+            Some(first) if suspect(first) => vec![first[0]],
+            _ => {
+                chains.retain(|chain| !suspect(chain));
+                chains.concat()
+            }
+        }
+    }
+
+    /// True when the events behind the row in its aggregate need not wait for it.
+    pub fn passed(&self, row: &Row) -> bool {
+        let skips = self.order == Order::PerAggregate { dead: DeadHead::Skip };
+        row.status == Status::Sent || (row.status == Status::Dead && skips)
+    }
+
+    /// The rows before `number` in its aggregate.
+    pub fn before(&self, number: usize) -> impl Iterator<Item = &Row> {
+        let aggregate = self.rows[number].aggregate;
+        self.rows[..number].iter().filter(move |row| aggregate.is_some() && row.aggregate == aggregate)
+    }
+
+    /// True when nothing more can become of the row, unless somebody interferes.
+    pub fn ended(&self, number: usize) -> bool {
+        let row = &self.rows[number];
+        row.ended()
+            || (row.status == Status::New && self.before(number).any(|row| row.ended() && !self.passed(row)))
+    }
+
     fn event(&self, number: usize) -> Event {
         let row = &self.rows[number];
         let stray = row.nature == Nature::Stray;
         let event_type = if stray { "nowhere" } else { super::world::DESTINATIONS[row.destination] };
-        event(&number.to_string(), event_type, row.payload_bytes)
+        let mut event = event(&number.to_string(), event_type, row.payload_bytes);
+        event.aggregate.id = row.aggregate.map(|aggregate| aggregate.to_string());
+        event
     }
 
     /// Settles in one transaction; refuses it whole over a reason that it cannot hold.

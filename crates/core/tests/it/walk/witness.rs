@@ -31,9 +31,13 @@ pub enum Met {
     DrainedWithFlights,
     DrainAbandoned,
     LateOutcome,
+    FollowedItsAggregate,
+    WentBackWithItsAggregate,
+    BehindADeadEvent,
+    WentOnWithoutADeadEvent,
 }
 
-const ALL: [Met; 26] = [
+const ALL: [Met; 30] = [
     Met::AllSent,
     Met::SettleFenced,
     Met::SettleRepeatedAndFoundApplied,
@@ -60,6 +64,10 @@ const ALL: [Met; 26] = [
     Met::DrainedWithFlights,
     Met::DrainAbandoned,
     Met::LateOutcome,
+    Met::FollowedItsAggregate,
+    Met::WentBackWithItsAggregate,
+    Met::BehindADeadEvent,
+    Met::WentOnWithoutADeadEvent,
 ];
 
 /// How often each situation was met.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use consign_core::lease::{ClaimRequest, PublishId};
 use consign_core::outcome::Outcome;
 use consign_core::ports::StoreError;
-use consign_core::relay::Input;
+use consign_core::relay::{Input, Order};
 use consign_core::settle::SettleBatch;
 use consign_core::time::Monotonic;
 
@@ -101,7 +101,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Self {
         let options = Options::draw(seed);
-        let store = Store::new(options.settings.retry.attempts_max);
+        let store = Store::new(options.settings.retry.attempts_max, options.settings.order);
         let mut world = Self {
             faults: options.faults,
             draw: Seeded::new(!seed),
@@ -141,7 +141,11 @@ impl World {
         };
         let destination = self.draw.index(self.options.destinations);
         let payload_bytes = if self.draw.chance(10) { 3_000 } else { self.draw.index(400) };
-        Row::new(nature, destination, payload_bytes, created_at)
+        let mut row = Row::new(nature, destination, payload_bytes, created_at);
+        if self.options.settings.order != Order::Competing && !self.draw.chance(10) {
+            row.aggregate = Some(self.draw.index(self.options.aggregates));
+        }
+        row
     }
 
     /// Walks through the faults and on until everything has drained.
@@ -159,7 +163,8 @@ impl World {
     }
 
     fn drained(&self) -> bool {
-        self.store.rows.len() == self.options.rows && self.store.rows.iter().all(Row::ended)
+        let rows = self.store.rows.len();
+        rows == self.options.rows && (0..rows).all(|number| self.store.ended(number))
     }
 
     /// Drains every relay and gives the last account.
@@ -173,8 +178,8 @@ impl World {
             assert!(self.now < bound, "a relay does not stop");
             self.step();
         }
-        for row in &self.store.rows {
-            self.check_at_the_end(row);
+        for number in 0..self.store.rows.len() {
+            self.check_at_the_end(number);
         }
         if self.store.rows.iter().all(|row| row.status == Status::Sent) {
             self.met.meet(Met::AllSent);
@@ -185,8 +190,9 @@ impl World {
         (self.met, self.trace.finish())
     }
 
-    fn check_at_the_end(&self, row: &Row) {
-        assert!(row.ended(), "L6: a drained relay left {row:?}");
+    fn check_at_the_end(&self, number: usize) {
+        let row = &self.store.rows[number];
+        assert!(self.store.ended(number), "L6: a drained relay left {row:?}");
         assert!(row.copies <= row.publishes, "I11: more copies than publishes: {row:?}");
         let deliverable = row.nature == Nature::Plain;
         assert!(deliverable || row.status != Status::Sent, "I3: {row:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use consign_core::lease::{Publish, PublishId};
 use consign_core::outcome::Outcome;
 use consign_core::ports::{Lane, Readiness};
-use consign_core::relay::{Command, Input, Relay, Report};
+use consign_core::relay::{Command, DeadHead, Input, Order, Relay, Report};
 use consign_core::route::DestinationName;
 use consign_core::settle::{Settlement, Transition};
 use consign_core::time::Monotonic;
@@ -226,6 +226,7 @@ impl World {
     fn publish(&mut self, relay: usize, id: PublishId, lane: Lane, publish: &Publish) {
         let row = number(&publish.event.id);
         self.check_publish(relay, lane, publish);
+        self.check_order(row);
         let destination = destination(&publish.route.destination);
         self.store.rows[row].publishes += 1;
         self.note(("publish", relay, row));
@@ -287,6 +288,24 @@ impl World {
         }
     }
 
+    /// The order of an aggregate: what comes before is SENT, or DEAD and skipped.
+    fn check_order(&mut self, number: usize) {
+        let mut before = 0;
+        for row in self.store.before(number) {
+            // A row that can never be published is never overtaken, wherever its way to DEAD has got to.
+            let skipped = self.options.settings.order == Order::PerAggregate { dead: DeadHead::Skip }
+                && row.nature == Nature::Malformed;
+            assert!(skipped || self.store.passed(row), "row {number} was published before {row:?} was SENT");
+            before += 1;
+            if row.status == Status::Dead {
+                self.met.meet(Met::WentOnWithoutADeadEvent);
+            }
+        }
+        if before > 0 {
+            self.met.meet(Met::FollowedItsAggregate);
+        }
+    }
+
     /// A breaker that opened lets its probe go beside what is still in flight.
     fn breakers_may_open(&self) -> bool {
         let causes =
@@ -301,6 +320,12 @@ impl World {
             }
             Transition::Release { why, .. } if why.starts_with("unknown: abandoned") => {
                 self.met.meet(Met::DrainAbandoned);
+            }
+            Transition::Release { why, .. } if why.ends_with("is not SENT yet") => {
+                self.met.meet(Met::WentBackWithItsAggregate);
+            }
+            Transition::Release { why, .. } if why.ends_with("is DEAD") => {
+                self.met.meet(Met::BehindADeadEvent);
             }
             Transition::Dead { reason } if reason.starts_with("unroutable") => {
                 self.met.meet(Met::UnroutableByPolicy);
