@@ -102,7 +102,8 @@ impl<D: Draw> Relay<D> {
         let (rows, bytes) = (self.settings.batch_rows as usize, self.settings.batch_bytes);
         let outlet = self.outlet(&route.destination);
         if shared && outlet.crowded(rows, bytes) {
-            self.push_settlement(now, claim.release(SURPLUS_DELAY, "the destination is slow"));
+            let delay = outlet.return_delay(now, SURPLUS_DELAY);
+            self.push_settlement(now, claim.release(delay, "the destination is slow"));
         } else {
             outlet.queue(claim, route);
         }

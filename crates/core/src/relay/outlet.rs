@@ -1,6 +1,7 @@
 //! One destination as the relay sees it: its circuit, what waits for it, and what is in flight to it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use crate::lease::{Claim, Pending, PublishId};
 use crate::ports::Lane;
@@ -20,6 +21,40 @@ pub(super) struct Outlet {
     pub(super) flights: BTreeMap<PublishId, Flight>,
     pub(super) flying_weight: usize,
     quarantined: usize,
+    returns: Returns,
+}
+
+/// When rows come back that were given back for the destination's sake: spread out, so that a long backlog of one
+/// destination, coming round again and again, leaves the claims free for the others.
+#[derive(Debug, Default)]
+struct Returns {
+    /// When the last ones come.
+    last: Monotonic,
+    /// How many come then.
+    rows: usize,
+}
+
+impl Returns {
+    /// Rows come together, so that their settlements share statements.
+    const STEP: Duration = Duration::from_millis(250);
+    /// So many at a time: 2,000 in a second.
+    const ROWS_PER_STEP: usize = 500;
+    /// Nobody waits longer on account of the others.
+    const WAIT_MAX: Duration = Duration::from_mins(5);
+
+    /// How long the next row waits that would come back after `delay` if it were alone.
+    fn next(&mut self, now: Monotonic, delay: Duration) -> Duration {
+        let earliest = now.plus(delay);
+        // What the destination asked others to wait for is no measure for this row.
+        let beyond = self.last.since(earliest) > Self::WAIT_MAX + Self::STEP;
+        if beyond || earliest >= self.last.plus(Self::STEP) {
+            (self.last, self.rows) = (earliest, 0);
+        } else if self.rows >= Self::ROWS_PER_STEP && self.last.since(earliest) < Self::WAIT_MAX {
+            (self.last, self.rows) = (self.last.plus(Self::STEP), 0);
+        }
+        self.rows += 1;
+        self.last.since(now)
+    }
 }
 
 /// One publish under way.
@@ -46,6 +81,7 @@ impl Outlet {
             flights: BTreeMap::new(),
             flying_weight: 0,
             quarantined: 0,
+            returns: Returns::default(),
         }
     }
 
@@ -72,6 +108,17 @@ impl Outlet {
         let (claim, route) = self.waiting.pop_front()?;
         self.waiting_weight -= claim.weight();
         Some((claim, route))
+    }
+
+    /// How long a row waits that is given back for the destination's sake, at least `delay`.
+    pub(super) fn return_delay(&mut self, now: Monotonic, delay: Duration) -> Duration {
+        self.returns.next(now, delay)
+    }
+
+    /// The destination takes messages again: what was given back need not be spread beyond the wait it has.
+    pub(super) fn accepting(&mut self, now: Monotonic) {
+        self.circuit.accepting(now);
+        self.returns = Returns::default();
     }
 
     /// True while a publish is in flight on the quarantine lane, which takes one at a time.

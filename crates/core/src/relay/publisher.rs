@@ -32,6 +32,7 @@ impl<D: Draw> Relay<D> {
             let Some((pending, route)) = outlet.suspects.pop_front() else { return };
             match outlet.circuit.admission(now) {
                 Admission::Wait(delay) => {
+                    let delay = outlet.return_delay(now, delay);
                     let why = UNAVAILABLE.into();
                     self.push_settlement(now, pending.settle(Transition::Release { delay, why }));
                     continue;
@@ -86,6 +87,7 @@ impl<D: Draw> Relay<D> {
     ) -> Option<PublishId> {
         match admission {
             Admission::Wait(delay) => {
+                let delay = self.outlet(&route.destination).return_delay(now, delay);
                 self.push_settlement(now, claim.release(delay, UNAVAILABLE));
                 return None;
             }
@@ -127,7 +129,7 @@ impl<D: Draw> Relay<D> {
         let Some(outlet) = self.outlets.get_mut(&name) else { return };
         match readiness {
             Readiness::Accepting => {
-                outlet.circuit.accepting(now);
+                outlet.accepting(now);
                 self.report(Report::Available(name));
             }
             Readiness::Unavailable(reason) => {

@@ -96,6 +96,35 @@ fn an_event_older_than_its_policy_allows_dies_at_its_next_counted_failure() {
     assert!(matches!(old, Transition::Dead { .. }), "{old:?}");
 }
 
+/// L3: a long backlog for a destination that is away must not keep the claims busy in turn after turn.
+#[test]
+fn rows_given_back_for_a_destination_that_is_away_come_back_spread_out() {
+    let settings = RelaySettings { batch_rows: 500, ..RelaySettings::default() };
+    let mut harness = Harness::new(settings, &["a", "b"]);
+    harness.unavailable("a");
+    let mut due = std::collections::BTreeMap::<u128, usize>::new();
+
+    for round in 0..40 {
+        harness.claimed_of_more(rows(&format!("{round}-"), 500, "a"));
+        for (_, to) in harness.settle_all() {
+            let Transition::Release { delay, .. } = to else { panic!("{to:?}") };
+            let at = harness.now.plus(delay).since_origin();
+            *due.entry(at.as_millis() / 1_000).or_default() += 1;
+        }
+    }
+
+    let most = due.values().max().copied().unwrap();
+    assert!(most <= 2_500, "{most} of 20000 rows come back within one second: {due:?}");
+    harness.accepting("a");
+    harness.unavailable("a");
+    harness.claimed_of_more(rows("late-", 1, "a"));
+    let delay = match harness.settle_one() {
+        Transition::Release { delay, .. } => delay,
+        other => panic!("{other:?}"),
+    };
+    assert!(delay <= seconds(5), "a new outage starts anew: {delay:?}");
+}
+
 #[test]
 fn a_slow_destination_leaves_room_for_the_others() {
     let settings = RelaySettings { batch_rows: 4, window: 1, held_rows: 20, ..RelaySettings::default() };
