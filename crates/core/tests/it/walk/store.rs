@@ -175,9 +175,8 @@ impl Store {
         for (number, row) in self.rows.iter().enumerate() {
             match row.aggregate {
                 Some(aggregate) if !self.passed(row) => aggregates.entry(aggregate).or_default().push(number),
-                Some(_) => {}
                 None if due(row) => chains.push(vec![number]),
-                None => {}
+                Some(_) | None => {}
             }
         }
         for unfinished in aggregates.into_values() {
