@@ -5,6 +5,7 @@
 //! - `storm`: consumers killed at random under a hundred thousand deliveries, and what else may go wrong beside them
 //! - `reported`: what users of other systems reported and nothing above has
 //! - `declared`: what a consumer may declare beyond key and statements
+//! - `ordered`: the order of aggregates
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
 //! - `post`: queues to look into and configs made of text
 
@@ -15,6 +16,7 @@ mod declared;
 mod harness;
 mod many_relays;
 mod operations;
+mod ordered;
 mod post;
 mod reported;
 mod routing;
