@@ -9,6 +9,7 @@
 
 mod append;
 mod audit;
+mod bookmark;
 mod claim;
 mod connection;
 mod dead;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use consign_core::lease::ClaimRequest;
@@ -11,6 +12,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row, query};
 
 use crate::introspection::TableShape;
+use crate::mysql::bookmark::{Bookmark, Place};
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::outbox::{Prepared, count};
 use crate::row::{StoredRow, cut};
@@ -24,11 +26,12 @@ const SUSPECT_ATTEMPTS: i64 = 2;
 pub(crate) async fn claim(
     database: &Database,
     prepared: Arc<Prepared>,
+    bookmark: Arc<Bookmark>,
     request: ClaimRequest,
 ) -> Result<Claimed, StoreError> {
     database
         .transact(Lane::Claim, move |connection| {
-            async move { claim_in(connection, &prepared, &request).await }.boxed()
+            async move { claim_in(connection, &prepared, &bookmark, &request).await }.boxed()
         })
         .await
 }
@@ -36,13 +39,16 @@ pub(crate) async fn claim(
 async fn claim_in(
     connection: &mut MySqlConnection,
     prepared: &Prepared,
+    bookmark: &Bookmark,
     request: &ClaimRequest,
 ) -> Result<Claimed, UnitError> {
-    let due = select(connection, prepared, request.limit).await?;
+    let due = find(connection, prepared, bookmark, request.limit).await?;
     let weights = due.iter().map(|row| (row.payload_bytes, row.suspect)).collect::<Vec<_>>();
     let taken = cut(&weights, request.bytes_max);
     let more = taken < due.len() || (taken > 0 && due.len() as u64 >= u64::from(request.limit));
     let suspect = due.first().is_some_and(|row| row.suspect);
+    let short = u64::from(request.limit) > due.len() as u64;
+    bookmark.took(due[..taken].last().and_then(Due::place), short);
     let ids = due.into_iter().take(taken).map(|row| row.id).collect::<Vec<_>>();
     if ids.is_empty() {
         return Ok(Claimed::default());
@@ -67,14 +73,51 @@ struct Due {
     id: String,
     payload_bytes: u64,
     suspect: bool,
+    /// `None` for a date that the database cannot write as one.
+    available_at: Option<String>,
+}
+
+impl Due {
+    fn place(&self) -> Option<Place> {
+        let available_at = self.available_at.clone()?;
+        Some(Place { available_at, event_id: self.id.clone() })
+    }
+}
+
+/// The due rows from the bookmark on, or all of them when that is due or the rest is too few.
+async fn find(
+    connection: &mut MySqlConnection,
+    prepared: &Prepared,
+    bookmark: &Bookmark,
+    limit: u32,
+) -> Result<Vec<Due>, UnitError> {
+    if let Some(place) = bookmark.start(Instant::now()) {
+        let due = select(connection, prepared, Some(&place), limit).await?;
+        if due.len() as u64 >= u64::from(limit) || !bookmark.looks_again(Instant::now()) {
+            return Ok(due);
+        }
+    }
+    let began = Instant::now();
+    let due = select(connection, prepared, None, limit).await?;
+    bookmark.looked(began, Instant::now());
+    Ok(due)
 }
 
 async fn select(
     connection: &mut MySqlConnection,
     prepared: &Prepared,
+    from: Option<&Place>,
     limit: u32,
 ) -> Result<Vec<Due>, UnitError> {
-    let rows = query(prepared.claim_select.sql()).bind(limit).fetch_all(connection).await?;
+    let select = match from {
+        None => query(prepared.claim_select.sql()),
+        Some(Place { available_at, event_id }) => query(prepared.claim_select_from.sql())
+            .bind(available_at)
+            .bind(available_at)
+            .bind(event_id)
+            .bind(available_at),
+    };
+    let rows = select.bind(limit).fetch_all(connection).await?;
     let outcomes = prepared.shape.has("last_outcome");
     rows.iter()
         .map(|row| {
@@ -86,6 +129,7 @@ async fn select(
                 id: row.try_get_unchecked(0)?,
                 payload_bytes: row.try_get_unchecked::<Option<i64>, _>(1)?.map_or(0, count),
                 suspect: attempts >= SUSPECT_ATTEMPTS && swept,
+                available_at: row.try_get_unchecked("place")?,
             })
         })
         .collect()

@@ -14,6 +14,7 @@ use sqlx::{MySql, MySqlConnection, Row, query};
 use crate::append::AppendError;
 use crate::introspection::{ColumnKind, TableShape};
 use crate::mapping::{Identifier, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mysql::bookmark::Bookmark;
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::prepared::Kept;
 use crate::mysql::statement::{self, ListText, Text};
@@ -35,6 +36,7 @@ struct Shared {
     mapping: OutboxMapping,
     relay: String,
     prepared: Kept<Prepared>,
+    bookmark: Arc<Bookmark>,
 }
 
 /// The table as it is, and the statements for it.
@@ -46,6 +48,7 @@ pub(crate) struct Prepared {
     /// The server's `max_allowed_packet`, in bytes.
     pub(crate) packet_bytes_max: usize,
     pub(crate) claim_select: Text,
+    pub(crate) claim_select_from: Text,
     pub(crate) claim_mark: ListText,
     pub(crate) claim_fetch: ListText,
     pub(crate) settle_sent: ListText,
@@ -62,7 +65,8 @@ pub(crate) struct Prepared {
 impl Outbox {
     /// The outbox at `mapping` in `database`. `relay` names this process in records of fenced settlements.
     pub fn new(database: Database, mapping: OutboxMapping, relay: impl Into<String>) -> Self {
-        let shared = Shared { database, mapping, relay: relay.into(), prepared: Kept::default() };
+        let (prepared, bookmark) = (Kept::default(), Arc::default());
+        let shared = Shared { database, mapping, relay: relay.into(), prepared, bookmark };
         Self { shared: Arc::new(shared) }
     }
 
@@ -153,7 +157,12 @@ impl Outbox {
 impl OutboxStore for Outbox {
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
         let prepared = self.prepared().await?;
-        self.shared.prepared.noting(claim::claim(self.database(), prepared, request).await)
+        let bookmark = Arc::clone(&self.shared.bookmark);
+        let result = claim::claim(self.database(), prepared, bookmark, request).await;
+        if result.is_err() {
+            self.shared.bookmark.forget();
+        }
+        self.shared.prepared.noting(result)
     }
 
     async fn settle(&self, batch: &SettleBatch) -> Result<Vec<Settled>, StoreError> {
@@ -203,6 +212,7 @@ impl Prepared {
             attempts: introspection::engine(connection, &attempts).await?.is_some(),
             packet_bytes_max: packet.parse().unwrap_or(1 << 20),
             claim_select: Text::new(statement::CLAIM_SELECT, names, &shape),
+            claim_select_from: Text::new(statement::CLAIM_SELECT_FROM, names, &shape),
             claim_mark: list(statement::CLAIM_MARK),
             claim_fetch: list(statement::CLAIM_FETCH),
             settle_sent: list(statement::SETTLE_SENT),

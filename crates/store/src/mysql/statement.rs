@@ -48,6 +48,7 @@ files! {
     SESSION_FACTS = "session_facts";
     PACKET_LIMIT = "packet_limit";
     CLAIM_SELECT = "claim_select";
+    CLAIM_SELECT_FROM = "claim_select_from";
     CLAIM_MARK = "claim_mark";
     CLAIM_FETCH = "claim_fetch";
     SETTLE_SENT = "settle_sent";

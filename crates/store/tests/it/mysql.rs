@@ -19,6 +19,7 @@ macro_rules! on_both_servers {
 
 mod append;
 mod applying;
+mod bookmark;
 mod connection;
 mod each;
 mod files;

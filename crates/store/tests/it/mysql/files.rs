@@ -27,6 +27,8 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
     use Access::{Any, Index};
     BTreeMap::from([
         ("claim_select", (Index("idx_pending"), 1)),
+        // See the tests of the bookmark: it needs dates.
+        ("claim_select_from", (Any, 0)),
         ("claim_mark", (Index("PRIMARY"), 0)),
         ("claim_fetch", (Index("PRIMARY"), 0)),
         ("settle_sent", (Index("PRIMARY"), 0)),
@@ -161,10 +163,16 @@ async fn every_statement_reads_the_index_its_header_names(server: Server) {
     let files = files();
     for (name, (access, numbers)) in statements() {
         let sql = format!("EXPLAIN FORMAT=TRADITIONAL {}", files[name]);
-        let placeholders = bare(&files[name]).matches('?').count();
+        let bare = bare(&files[name]);
+        let placeholders = bare.matches('?').count();
+        let limit = placeholders.checked_sub(1).filter(|_| bare.contains("LIMIT ?"));
         let mut explain = sqlx::query(AssertSqlSafe(sql));
         for place in 0..placeholders {
-            explain = if place < numbers { explain.bind(100_i64) } else { explain.bind("NEW1") };
+            explain = if place < numbers || Some(place) == limit {
+                explain.bind(100_i64)
+            } else {
+                explain.bind("NEW1")
+            };
         }
         let rows = explain.fetch_all(&bench.pool).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let cell = |column: &str| {
