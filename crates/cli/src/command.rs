@@ -8,6 +8,7 @@ pub mod demo;
 pub mod doctor;
 pub mod migrate;
 pub mod purge;
+pub mod replay;
 pub mod run;
 pub mod status;
 pub mod topology;

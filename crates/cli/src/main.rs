@@ -3,7 +3,7 @@
 //! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
 //! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining.
 //! - `schema`: what payloads must look like.
-//! - `age`: ages on the command line. `actor`: who decides, for the audit.
+//! - `age`: ages on the command line. `actor`: who decides, for the audit. `pace`: how fast bulk work goes.
 
 mod actor;
 mod age;
@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod exit;
 mod output;
+mod pace;
 mod parts;
 mod schema;
 mod signals;
@@ -61,6 +62,8 @@ enum Command {
     Conflicts(command::conflicts::Arguments),
     /// List, show, requeue and discard what was given up: events of the outbox and deliveries.
     Dead(command::dead::Arguments),
+    /// Publish sent events again under the same event ids: by id, type, aggregate or time.
+    Replay(command::replay::Arguments),
     /// Delete markers that are older than any copy of their events can be.
     Purge(command::purge::Arguments),
     /// Measure throughput on the configured parts.
@@ -107,6 +110,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Topology(arguments) => command::topology::run(arguments).await,
         Command::Conflicts(arguments) => command::conflicts::run(arguments).await,
         Command::Dead(arguments) => command::dead::run(arguments).await,
+        Command::Replay(arguments) => command::replay::run(arguments).await,
         Command::Purge(arguments) => command::purge::run(arguments).await,
         Command::Bench(arguments) => command::bench::run(arguments).await,
     }

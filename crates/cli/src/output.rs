@@ -7,9 +7,11 @@ use serde::Serialize;
 
 mod decisions;
 mod payload;
+mod progress;
 
 pub use decisions::{Decisions, Form};
 pub use payload::Payload;
+pub use progress::Progress;
 
 /// A table of text, aligned in columns. Cells that are numbers are aligned to the right.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! MySQL 8 and later, and MariaDB 10.6 and later.
 //!
 //! - `connection`: pools, units of work. `failure`: what the server's errors mean. `statement`, `introspection`.
-//! - `outbox` with `claim`, `settle`, `sweep`, `append`, `dead`: the outbox. `inbox`: markers and business writes.
+//! - `outbox` with `claim`, `settle`, `sweep`, `append`, `dead`, `decide`, `replay`: the outbox. `inbox`: markers and business writes.
 //! - `audit`: what people did.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
@@ -13,6 +13,7 @@ mod bookmark;
 mod claim;
 mod connection;
 mod dead;
+mod decide;
 mod failure;
 mod findings;
 mod inbox;
@@ -20,6 +21,7 @@ mod introspection;
 mod outbox;
 mod packet;
 mod prepared;
+mod replay;
 mod schema;
 mod settle;
 mod statement;

@@ -10,6 +10,7 @@ use crate::actor::ActorArguments;
 use crate::config::{Config, ConfigArguments};
 use crate::exit::Exit;
 use crate::output::{self, Form, Table};
+use crate::pace::{Pace, Rate, parse_rate};
 use crate::parts::{self, Store};
 
 mod decision;
@@ -17,6 +18,7 @@ mod elsewhere;
 mod letter;
 mod listing;
 
+use decision::Verb;
 use letter::{Letter, LetterId};
 use listing::{Filters, Listing};
 
@@ -28,8 +30,10 @@ const REASON_SHOWN: usize = 100;
 #[command(
     after_help = "Examples:\n  consign dead list --reason \"rows\" --older-than 2h\n  consign dead show delivery:3\n  \
                   consign dead requeue delivery:3 outbox:e-17 --note \"the account exists now\"\n  \
-                  consign dead requeue --all --consumer points-award --yes --rate 50/s\n  \
-                  consign dead discard outbox:e-18 --note TICKET-812\n\n\
+                  consign dead requeue --type OrderCreated --rate 100\n  \
+                  consign dead requeue --all --yes --rate 50/s\n  \
+                  consign dead discard outbox:e-18 --note TICKET-812\n  \
+                  consign dead discard --reason \"too large\" --older-than 30d --dry-run\n\n\
                   Both sides in one list: DEAD rows of the outbox (outbox:EVENT_ID, or outbox/NAME:EVENT_ID when there are \
                   several) and deliveries a consumer gave up (delivery:ID)."
 )]
@@ -63,45 +67,41 @@ enum Action {
         json: bool,
     },
     /// Try again: an event is published under the same event id, a delivery is processed by its consumer.
-    Requeue(Requeue),
+    Requeue(Choice),
     /// Give up for good: an event becomes DISCARDED, a delivery is noted as discarded; both stay in their tables.
-    Discard {
-        /// The dead letters, as the list calls them.
-        #[arg(value_name = "ID", required = true)]
-        ids: Vec<String>,
-        #[command(flatten)]
-        actor: ActorArguments,
-        /// Print one JSON document.
-        #[arg(long)]
-        json: bool,
-    },
+    Discard(Choice),
 }
 
-/// What `consign dead requeue` is asked to do.
+/// What `consign dead requeue` and `consign dead discard` are asked to do.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "With --all the filters of `consign dead list` choose; without --yes nothing happens, and the number is \
-                  told. What died again meanwhile is not requeued twice. Ctrl-C stops between two.\n\n\
-                  Every requeue is written into consign_audit in the same transaction."
+    after_help = "Names or filters choose. --all chooses everything that its filters let through, and without --yes only \
+                  tells how many. What died again meanwhile is not taken twice.\n\n\
+                  Events go in small batches. Each batch is a transaction with its lines of consign_audit; Ctrl-C stops \
+                  between two and tells how far it got."
 )]
-struct Requeue {
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+struct Choice {
     /// The dead letters, as the list calls them.
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// Everything that the filters let through.
     #[arg(long)]
     all: bool,
-    /// Do it, rather than tell how many.
+    /// With --all: do it, rather than tell how many.
     #[arg(long)]
     yes: bool,
+    /// Tell how many, and do nothing.
+    #[arg(long, conflicts_with_all = ["yes", "ids"])]
+    dry_run: bool,
     #[command(flatten)]
     filters: Filters,
-    /// At most this many; with --all.
-    #[arg(long, value_name = "N", requires = "all", value_parser = clap::value_parser!(u64).range(1..))]
+    /// At most this many.
+    #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Not faster than this, such as 50/s or 300/m.
-    #[arg(long, value_name = "N/s", value_parser = decision::parse_rate)]
-    rate: Option<decision::Rate>,
+    #[arg(long, value_name = "N/s", value_parser = parse_rate)]
+    rate: Option<Rate>,
     #[command(flatten)]
     actor: ActorArguments,
     /// Print one JSON document.
@@ -115,13 +115,8 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.action {
         Action::List { filters, limit, json } => list(&config, &filters, limit, Form::of(json)).await,
         Action::Show { id, json } => show(&config, &id, Form::of(json)).await,
-        Action::Requeue(requeue) => self::requeue(&config, requeue).await,
-        Action::Discard { ids, actor, json } => {
-            let ids = parse(&config, &ids)?;
-            let store = parts::open_store(&config).await?;
-            let decider = decision::Decider { store: &store, config: &config, audit: actor.audit() };
-            decider.discard(&ids, Form::of(json)).await
-        }
+        Action::Requeue(choice) => decide(&config, Verb::Requeue, choice).await,
+        Action::Discard(choice) => decide(&config, Verb::Discard, choice).await,
     }
 }
 
@@ -204,32 +199,44 @@ fn page(letter: &Letter) -> String {
     format!("{table}\npayload:\n{payload}")
 }
 
-async fn requeue(config: &Config, requeue: Requeue) -> anyhow::Result<Exit> {
-    let mistake = if requeue.all {
-        requeue.filters.mistake()
-    } else {
-        requeue
-            .filters
-            .any()
-            .then(|| "filters choose with --all only: give ids, or --all with filters".to_owned())
-    };
-    if let Some(mistake) = mistake {
+impl Choice {
+    /// A choice that cannot be meant.
+    fn mistake(&self) -> Option<String> {
+        if !self.ids.is_empty() {
+            return self.filters.any().then(|| {
+                "names and filters both choose: give names, or filters with or without --all".into()
+            });
+        }
+        if !self.all && !self.filters.any() {
+            return Some("say which: <ID>..., filters such as --type, or --all".into());
+        }
+        self.filters.mistake()
+    }
+
+    /// Whether it only asks how many.
+    const fn asks(&self) -> bool {
+        self.dry_run || self.all && !self.yes
+    }
+}
+
+async fn decide(config: &Config, verb: Verb, choice: Choice) -> anyhow::Result<Exit> {
+    if let Some(mistake) = choice.mistake() {
         eprintln!("error: {mistake}");
         return Ok(Exit::Usage);
     }
-    let form = Form::of(requeue.json);
-    let ids = parse(config, &requeue.ids)?;
+    let form = Form::of(choice.json);
+    let ids = parse(config, &choice.ids)?;
     let store = parts::open_store(config).await?;
-    let decider = decision::Decider { store: &store, config, audit: requeue.actor.audit() };
-    let pace = decision::Pace::new(requeue.rate)?;
-    if !requeue.all {
-        return decider.requeue(&ids, form, pace).await;
+    let decider = decision::Decider { store: &store, config, audit: choice.actor.audit() };
+    let limit = choice.limit.unwrap_or(u64::MAX);
+    if choice.asks() {
+        return decider.plan(verb, &choice.filters, limit, form).await;
     }
-    let limit = requeue.limit.unwrap_or(u64::MAX);
-    if requeue.yes {
-        decider.requeue_all(&requeue.filters, limit, form, pace).await
+    let pace = Pace::new(choice.rate)?;
+    if ids.is_empty() {
+        decider.decide_all(verb, &choice.filters, limit, form, pace).await
     } else {
-        decider.plan(&requeue.filters, limit, form).await
+        decider.decide(verb, &ids, form, pace).await
     }
 }
 

@@ -1,9 +1,10 @@
-//! What people decide about: conflicts, dead letters and old markers, through the commands, while relay and consumers
+//! What people decide about: conflicts, dead letters, replays and old markers, through the commands, while relay and consumers
 //! run. Each test runs on MySQL with RabbitMQ, and on SQLite with the embedded queue.
 
 mod conflicts;
 mod dead;
 mod purge;
+mod replay;
 mod site;
 
 /// One test for each pair of parts.

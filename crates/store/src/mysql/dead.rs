@@ -9,12 +9,10 @@ use sqlx::{MySqlConnection, Row, query};
 
 use crate::introspection::TableShape;
 use crate::mapping::OutboxMapping;
-use crate::mysql::audit;
 use crate::mysql::connection::{Lane, UnitError};
 use crate::mysql::outbox::{Outbox, count};
-use crate::mysql::statement::{DEAD_EVENT_REQUEUE, DEAD_EVENT_SELECT, EVENT_DISCARD, Text};
-use crate::record::draft::AuditDraft;
-use crate::record::{Audit, DeadEvent, DeadFilter, LIST_PAYLOAD_BYTES};
+use crate::mysql::statement::{DEAD_EVENT_SELECT, Text};
+use crate::record::{DeadEvent, DeadFilter, LIST_PAYLOAD_BYTES};
 use crate::settling::micros;
 
 impl Outbox {
@@ -46,46 +44,6 @@ impl Outbox {
             .boxed()
         });
         reading.await
-    }
-
-    /// Gives a dead event another life: due now, with all its attempts. `false` when it is not dead.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or refuses: nothing is changed.
-    pub async fn requeue_dead(&self, event_id: &EventId, audit: &Audit) -> Result<bool, StoreError> {
-        self.decide(event_id, DEAD_EVENT_REQUEUE, audit, "event_requeue").await
-    }
-
-    /// Puts a waiting or dead event aside for good. `false` when it is neither.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or refuses: nothing is changed.
-    pub async fn discard(&self, event_id: &EventId, audit: &Audit) -> Result<bool, StoreError> {
-        self.decide(event_id, EVENT_DISCARD, audit, "event_discard").await
-    }
-
-    async fn decide(
-        &self,
-        event_id: &EventId,
-        file: &str,
-        audit: &Audit,
-        action: &'static str,
-    ) -> Result<bool, StoreError> {
-        let text = Text::new(file, self.mapping().names(), &self.shape().await?);
-        let draft = AuditDraft::new(audit, action, event_id.as_str());
-        let id = event_id.clone();
-        let unit = self.database().transact(Lane::General, move |connection| {
-            async move {
-                let update = query(text.sql()).bind(id.as_str());
-                if update.execute(&mut *connection).await?.rows_affected() == 0 {
-                    return Ok(false);
-                }
-                audit::insert(connection, &draft).await?;
-                Ok(true)
-            }
-            .boxed()
-        });
-        unit.await
     }
 }
 

@@ -65,6 +65,9 @@ files! {
     DEAD_EVENT_SELECT = "dead_event_select";
     DEAD_EVENT_REQUEUE = "dead_event_requeue";
     EVENT_DISCARD = "event_discard";
+    EVENT_REPLAY = "event_replay";
+    EVENTS_STANDING = "events_standing";
+    REPLAY_PAGE = "replay_page";
     OUTBOX_STATUS = "outbox_status";
     OUTBOX_PENDING = "outbox_pending";
     OUTBOX_FUTURE = "outbox_future";
@@ -186,6 +189,19 @@ impl ListText {
     pub(crate) fn rendered(rendering: &Rendering<'_>, file: &str) -> Self {
         let text = |size| Text(rendering.clone().placeholders(size).render(file).into());
         Self(powers(LIST_MAX).map(text).collect())
+    }
+
+    /// The same with the optional lines of these words.
+    pub(crate) fn with_words<'w>(
+        file: &str,
+        names: &Names,
+        shape: &TableShape,
+        words: impl IntoIterator<Item = (&'w str, bool)>,
+    ) -> Self {
+        let mut present = shape.present();
+        present.extend(words.into_iter().filter(|(_, taken)| *taken).map(|(word, _)| word.to_owned()));
+        let rendering = Rendering::new(QUOTE).names(names).present(&present);
+        Self::rendered(&rendering, file)
     }
 
     /// The text for a list of `length`, at most [`LIST_MAX`].

@@ -19,3 +19,14 @@ pub(crate) async fn insert(connection: &mut SqliteConnection, draft: &AuditDraft
         .map_err(migrated)?;
     Ok(())
 }
+
+/// Writes lines into the audit, in the unit that does what they tell.
+pub(crate) async fn insert_all(
+    connection: &mut SqliteConnection,
+    drafts: &[AuditDraft],
+) -> Result<(), UnitError> {
+    for draft in drafts {
+        insert(connection, draft).await?;
+    }
+    Ok(())
+}

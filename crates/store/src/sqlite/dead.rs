@@ -8,13 +8,11 @@ use sqlx::{Row, SqliteConnection, query};
 
 use crate::introspection::TableShape;
 use crate::mapping::OutboxMapping;
-use crate::record::draft::AuditDraft;
-use crate::record::{Audit, DeadEvent, DeadFilter, LIST_PAYLOAD_BYTES};
+use crate::record::{DeadEvent, DeadFilter, LIST_PAYLOAD_BYTES};
 use crate::settling::micros;
-use crate::sqlite::audit;
 use crate::sqlite::connection::UnitError;
 use crate::sqlite::outbox::{Outbox, count};
-use crate::sqlite::statement::{DEAD_EVENT_REQUEUE, DEAD_EVENT_SELECT, EVENT_DISCARD, Text, before};
+use crate::sqlite::statement::{DEAD_EVENT_SELECT, Text, before};
 
 impl Outbox {
     /// The dead events that `filter` lets through, the oldest first, their payloads cut to [`LIST_PAYLOAD_BYTES`].
@@ -45,46 +43,6 @@ impl Outbox {
                 .boxed()
             })
             .await
-    }
-
-    /// Gives a dead event another life: due now, with all its attempts. `false` when it is not dead.
-    ///
-    /// # Errors
-    /// The file cannot be written: nothing is changed.
-    pub async fn requeue_dead(&self, event_id: &EventId, audit: &Audit) -> Result<bool, StoreError> {
-        self.decide(event_id, DEAD_EVENT_REQUEUE, audit, "event_requeue").await
-    }
-
-    /// Puts a waiting or dead event aside for good. `false` when it is neither.
-    ///
-    /// # Errors
-    /// The file cannot be written: nothing is changed.
-    pub async fn discard(&self, event_id: &EventId, audit: &Audit) -> Result<bool, StoreError> {
-        self.decide(event_id, EVENT_DISCARD, audit, "event_discard").await
-    }
-
-    async fn decide(
-        &self,
-        event_id: &EventId,
-        file: &str,
-        audit: &Audit,
-        action: &'static str,
-    ) -> Result<bool, StoreError> {
-        let text = Text::new(file, self.mapping().names(), &self.shape().await?);
-        let draft = AuditDraft::new(audit, action, event_id.as_str());
-        let id = event_id.clone();
-        let unit = self.database().transact(move |connection| {
-            async move {
-                let update = query(text.sql()).bind(id.as_str());
-                if update.execute(&mut *connection).await?.rows_affected() == 0 {
-                    return Ok(false);
-                }
-                audit::insert(connection, &draft).await?;
-                Ok(true)
-            }
-            .boxed()
-        });
-        unit.await
     }
 }
 

@@ -55,6 +55,9 @@ files! {
     DEAD_EVENT_SELECT = "dead_event_select";
     DEAD_EVENT_REQUEUE = "dead_event_requeue";
     EVENT_DISCARD = "event_discard";
+    EVENT_REPLAY = "event_replay";
+    EVENTS_STANDING = "events_standing";
+    REPLAY_PAGE = "replay_page";
     OUTBOX_STATUS = "outbox_status";
     OUTBOX_PENDING = "outbox_pending";
     OUTBOX_FUTURE = "outbox_future";
@@ -165,7 +168,18 @@ pub(crate) struct ListText(Vec<Text>);
 impl ListText {
     /// Renders `file` for every bucket up to [`LIST_MAX`].
     pub(crate) fn new(file: &str, names: &Names, shape: &TableShape) -> Self {
-        let present = shape.present();
+        Self::with_words(file, names, shape, [])
+    }
+
+    /// The same with the optional lines of these words.
+    pub(crate) fn with_words<'w>(
+        file: &str,
+        names: &Names,
+        shape: &TableShape,
+        words: impl IntoIterator<Item = (&'w str, bool)>,
+    ) -> Self {
+        let mut present = shape.present();
+        present.extend(words.into_iter().filter(|(_, taken)| *taken).map(|(word, _)| word.to_owned()));
         let rendering = Rendering::new(QUOTE).names(names).present(&present);
         let sizes = (0..=LIST_MAX.ilog2()).map(|power| 1_usize << power);
         Self(sizes.map(|size| Text(rendering.clone().placeholders(size).render(file).into())).collect())

@@ -1,22 +1,19 @@
-//! Requeue and discard: one row and one line of the audit at a time, each in its own transaction.
+//! Requeue and discard: small batches, each in a transaction of its own with its lines of the audit.
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
-use std::time::Duration;
 
-use consign::shutdown::{Shutdown, shutdown};
+use consign_core::event::EventId;
 use consign_core::ports::StoreError;
 use consign_store::record::Audit;
 use serde_json::{Map, Value};
-use tokio::time::{Interval, MissedTickBehavior};
 
 use super::letter::{self, Letter, LetterId};
 use super::listing::Filters;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::output::{self, Decisions, Form};
+use crate::output::{self, Decisions, Form, Progress};
+use crate::pace::Pace;
 use crate::parts::Store;
-use crate::signals;
 
 /// Letters read at once while everything is requeued.
 const PAGE: u32 = 500;
@@ -31,58 +28,38 @@ pub struct Decider<'a> {
     pub audit: Audit,
 }
 
-/// How fast at most.
+/// What is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    number: NonZeroU32,
-    per: Duration,
+pub enum Verb {
+    /// Try again.
+    Requeue,
+    /// Give up for good.
+    Discard,
 }
 
-/// Reads `50/s`, `300/m`, or `50`, which is per second.
-pub fn parse_rate(text: &str) -> Result<Rate, String> {
-    const FORM: &str = "write a number from 1 on per second or minute, such as 50/s or 300/m";
-    let (number, per) = match text.split_once('/') {
-        None | Some((_, "s")) => (text.split('/').next().unwrap_or_default(), Duration::from_secs(1)),
-        Some((number, "m")) => (number, Duration::from_mins(1)),
-        Some(_) => return Err(FORM.into()),
-    };
-    let number = number.parse().map_err(|_| FORM.to_owned())?;
-    Ok(Rate { number, per })
-}
-
-/// When the next one may go, and whether somebody asked to stop.
-pub struct Pace {
-    ticks: Option<Interval>,
-    stop: Shutdown,
-}
-
-impl Pace {
-    /// Watches for Ctrl-C and SIGTERM from now on.
-    pub fn new(rate: Option<Rate>) -> anyhow::Result<Self> {
-        let (trigger, stop) = shutdown();
-        signals::watch_between_steps(trigger)?;
-        let ticks = rate.map(|rate| {
-            // Never zero, which the timer refuses: the smallest span is a nanosecond.
-            let every = (rate.per / rate.number.get()).max(Duration::from_nanos(1));
-            let mut ticks = tokio::time::interval(every);
-            // After a slow row the rate goes on; it is not caught up with.
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
-        Ok(Self { ticks, stop })
+impl Verb {
+    /// What became of a letter.
+    const fn done(self) -> &'static str {
+        match self {
+            Self::Requeue => "requeued",
+            Self::Discard => "discarded",
+        }
     }
 
-    /// Waits for the next one's turn. `false` when somebody asked to stop.
-    async fn next(&mut self) -> bool {
-        let turn = async {
-            if let Some(ticks) = &mut self.ticks {
-                ticks.tick().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.stop.requested() => false,
-            () = turn => true,
+    /// What that means.
+    const fn meaning(self, id: &LetterId) -> &'static str {
+        match (self, id) {
+            (Self::Requeue, LetterId::Event { .. }) => "a relay publishes it again under the same event id",
+            (Self::Requeue, LetterId::Delivery(_)) => "its consumer processes it again",
+            (Self::Discard, _) => "it stays in its table",
+        }
+    }
+
+    /// The statuses an event must have.
+    const fn statuses(self) -> &'static str {
+        match self {
+            Self::Requeue => "DEAD",
+            Self::Discard => "NEW or DEAD",
         }
     }
 }
@@ -97,29 +74,40 @@ enum End {
 }
 
 impl Decider<'_> {
-    /// Requeues these.
-    pub async fn requeue(&self, ids: &[LetterId], form: Form, mut pace: Pace) -> anyhow::Result<Exit> {
+    /// Decides about these.
+    pub async fn decide(
+        &self,
+        verb: Verb,
+        ids: &[LetterId],
+        form: Form,
+        mut pace: Pace,
+    ) -> anyhow::Result<Exit> {
         let mut decisions = Decisions::new(form);
         let mut end = End::Finished;
-        for id in ids {
-            if !pace.next().await {
+        for batch in batches(ids, pace.batch()) {
+            if !pace.next(batch.len()).await {
                 end = End::Stopped;
                 break;
             }
-            self.requeue_one(id, &mut decisions).await?;
+            if !self.decide_batch(verb, batch, &mut decisions).await? {
+                end = End::Broken;
+                break;
+            }
         }
-        finish(decisions, &end)
+        finish(verb, decisions, &end)
     }
 
-    /// Requeues at most `limit` of those that pass, page by page.
-    pub async fn requeue_all(
+    /// Decides about at most `limit` of those that pass, page by page.
+    pub async fn decide_all(
         &self,
+        verb: Verb,
         filters: &Filters,
         limit: u64,
         form: Form,
         mut pace: Pace,
     ) -> anyhow::Result<Exit> {
         let mut decisions = Decisions::new(form);
+        let mut progress = Progress::new();
         let mut seen: HashSet<LetterId> = HashSet::new();
         let mut told = false;
         let end = 'pages: loop {
@@ -127,90 +115,110 @@ impl Decider<'_> {
             if !std::mem::replace(&mut told, true) {
                 tell(&page.notes);
             }
+            let room = usize::try_from(limit.saturating_sub(seen.len() as u64)).unwrap_or(usize::MAX);
             let fresh: Vec<LetterId> =
-                page.letters.iter().map(Letter::id).filter(|id| !seen.contains(id)).collect();
+                page.letters.iter().map(Letter::id).filter(|id| !seen.contains(id)).take(room).collect();
+            if room == 0 {
+                break End::Finished;
+            }
             if fresh.is_empty() {
                 // What fills a whole page again after its requeue says that the cause is not mended.
                 break if page.more { End::Returning } else { End::Finished };
             }
-            for id in fresh {
-                if seen.len() as u64 >= limit {
-                    break 'pages End::Finished;
-                }
-                if !pace.next().await {
+            for batch in batches(&fresh, pace.batch()) {
+                if !pace.next(batch.len()).await {
                     break 'pages End::Stopped;
                 }
-                let usable = self.requeue_one(&id, &mut decisions).await?;
-                seen.insert(id);
+                let usable = self.decide_batch(verb, batch, &mut decisions).await?;
+                seen.extend(batch.iter().cloned());
                 if !usable {
                     break 'pages End::Broken;
                 }
+                progress.tell(|| format!("{} {} so far", verb.done(), decisions.count()));
             }
         };
-        finish(decisions, &end)
+        finish(verb, decisions, &end)
     }
 
-    /// Tells how many would be requeued.
-    pub async fn plan(&self, filters: &Filters, limit: u64, form: Form) -> anyhow::Result<Exit> {
+    /// Tells how many it would be.
+    pub async fn plan(&self, verb: Verb, filters: &Filters, limit: u64, form: Form) -> anyhow::Result<Exit> {
         let most = u32::try_from(limit).unwrap_or(u32::MAX).min(super::listing::COUNTED_MAX);
         let listing = filters.letters(self.store, self.config, most).await?;
         let count = listing.letters.len();
         let more = if listing.more && u64::from(most) < limit { "more than " } else { "" };
+        let done = verb.done();
         tell(&listing.notes);
-        eprintln!("{more}{count} would be requeued: nothing was done; add --yes to do it");
+        eprintln!(
+            "{more}{count} would be {done}: nothing was done; leave out --dry-run, or add --yes to --all"
+        );
         if form == Form::Json {
             let ids: Vec<String> = listing.letters.iter().map(|letter| letter.id().to_string()).collect();
             output::print_json(&serde_json::json!({
-                "requeued": [], "failed": [], "planned": ids, "more": !more.is_empty(), "notes": listing.notes,
+                done: [], "failed": [], "planned": ids, "more": !more.is_empty(), "notes": listing.notes,
             }))?;
         }
         Ok(Exit::Fine)
     }
 
-    /// Discards these.
-    pub async fn discard(&self, ids: &[LetterId], form: Form) -> anyhow::Result<Exit> {
-        let mut decisions = Decisions::new(form);
-        for id in ids {
-            let discarded = match id {
-                LetterId::Event { outbox, event_id } => {
-                    let outbox = letter::outbox(self.config, outbox.as_deref())?;
-                    self.store.discard_event(outbox, event_id, &self.audit).await
-                }
-                LetterId::Delivery(id) => {
-                    self.store.discard_dead_delivery(self.config, *id, &self.audit).await
-                }
-            };
-            match discarded {
-                Ok(true) => decisions.done(id.to_string(), "discarded", "it stays in its table")?,
-                Ok(false) => decisions.failed(id.to_string(), &self.unchanged(id, "NEW or DEAD").await),
-                Err(error) => decisions.failed(id.to_string(), &error),
-            }
-        }
-        Ok(decisions.end("discarded", Map::new())?)
-    }
-
-    /// Requeues one letter. `false` when the store cannot be used, so that others would fail as well.
-    async fn requeue_one(&self, id: &LetterId, decisions: &mut Decisions) -> anyhow::Result<bool> {
-        let requeued = match id {
-            LetterId::Event { outbox, event_id } => {
-                let outbox = letter::outbox(self.config, outbox.as_deref())?;
-                self.store.requeue_event(outbox, event_id, &self.audit).await
-            }
-            LetterId::Delivery(id) => self.store.requeue_dead_delivery(self.config, *id, &self.audit).await,
-        };
-        let what = match id {
-            LetterId::Event { .. } => "a relay publishes it again under the same event id",
-            LetterId::Delivery(_) => "its consumer processes it again",
-        };
-        match requeued {
-            Ok(true) => decisions.done(id.to_string(), "requeued", what)?,
-            Ok(false) => decisions.failed(id.to_string(), &self.unchanged(id, "DEAD").await),
+    /// Decides about letters of one table in one transaction. `false` when the store cannot be used, so that others
+    /// would fail as well.
+    async fn decide_batch(
+        &self,
+        verb: Verb,
+        batch: &[LetterId],
+        decisions: &mut Decisions,
+    ) -> anyhow::Result<bool> {
+        let decided = match self.carry_out(verb, batch).await {
+            Ok(decided) => decided,
             Err(error) => {
-                decisions.failed(id.to_string(), &error);
+                for id in batch {
+                    decisions.failed(id.to_string(), &error);
+                }
                 return Ok(!is_unavailable(&error));
+            }
+        };
+        for id in batch {
+            if decided.contains(id) {
+                decisions.done(id.to_string(), verb.done(), verb.meaning(id))?;
+            } else {
+                decisions.failed(id.to_string(), &self.unchanged(id, verb.statuses()).await);
             }
         }
         Ok(true)
+    }
+
+    /// Those of the batch that were changed.
+    async fn carry_out(&self, verb: Verb, batch: &[LetterId]) -> anyhow::Result<HashSet<LetterId>> {
+        let (store, audit) = (self.store, &self.audit);
+        let mut decided = HashSet::new();
+        match batch {
+            [LetterId::Event { outbox: name, .. }, ..] => {
+                let outbox = letter::outbox(self.config, name.as_deref())?;
+                let ids: Vec<EventId> = batch.iter().filter_map(event_id).collect();
+                let changed = match verb {
+                    Verb::Requeue => store.requeue_events(outbox, &ids, audit).await?,
+                    Verb::Discard => store.discard_events(outbox, &ids, audit).await?,
+                };
+                decided.extend(
+                    changed
+                        .into_iter()
+                        .map(|id| LetterId::Event { outbox: name.clone(), event_id: id.as_str().into() }),
+                );
+            }
+            ids => {
+                for id in ids {
+                    let LetterId::Delivery(number) = id else { continue };
+                    let changed = match verb {
+                        Verb::Requeue => store.requeue_dead_delivery(self.config, *number, audit).await?,
+                        Verb::Discard => store.discard_dead_delivery(self.config, *number, audit).await?,
+                    };
+                    if changed {
+                        decided.insert(id.clone());
+                    }
+                }
+            }
+        }
+        Ok(decided)
     }
 
     /// Why nothing was changed.
@@ -240,6 +248,22 @@ pub fn tell(notes: &[String]) {
     }
 }
 
+/// Cuts letters into batches of one table each. A delivery is a batch of its own: it is put back with its message.
+fn batches(ids: &[LetterId], size: usize) -> impl Iterator<Item = &[LetterId]> {
+    let together = |one: &LetterId, other: &LetterId| match (one, other) {
+        (LetterId::Event { outbox: one, .. }, LetterId::Event { outbox: other, .. }) => one == other,
+        _ => false,
+    };
+    ids.chunk_by(together).flat_map(move |run| run.chunks(size))
+}
+
+fn event_id(id: &LetterId) -> Option<EventId> {
+    match id {
+        LetterId::Event { event_id, .. } => Some(EventId::stored(event_id.as_str())),
+        LetterId::Delivery(_) => None,
+    }
+}
+
 fn is_unavailable(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(
@@ -249,20 +273,20 @@ fn is_unavailable(error: &anyhow::Error) -> bool {
     })
 }
 
-fn finish(decisions: Decisions, end: &End) -> anyhow::Result<Exit> {
-    let count = decisions.count();
+fn finish(verb: Verb, decisions: Decisions, end: &End) -> anyhow::Result<Exit> {
+    let (done, count) = (verb.done(), decisions.count());
     match end {
-        End::Finished => eprintln!("requeued {count}"),
-        End::Stopped => eprintln!("stopped: requeued {count}; the rest is untouched"),
+        End::Finished => eprintln!("{done} {count}"),
+        End::Stopped => eprintln!("stopped: {done} {count}; the rest is untouched"),
         End::Returning => {
             eprintln!(
-                "stopped: requeued {count}, and a whole page of them is still or again dead: mend the cause"
+                "stopped: {done} {count}, and a whole page of them is still or again dead: mend the cause"
             );
         }
-        End::Broken => eprintln!("stopped: requeued {count}; the store cannot be used"),
+        End::Broken => eprintln!("stopped: {done} {count}; the store cannot be used"),
     }
     let finished = *end == End::Finished;
-    let exit = decisions.end("requeued", Map::from_iter([("finished".to_owned(), Value::from(finished))]))?;
+    let exit = decisions.end(done, Map::from_iter([("finished".to_owned(), Value::from(finished))]))?;
     Ok(if finished { exit } else { Exit::Failed })
 }
 
@@ -271,17 +295,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_a_number_per_second_or_minute() {
-        let rate = |number, seconds| Rate {
-            number: NonZeroU32::new(number).unwrap(),
-            per: Duration::from_secs(seconds),
+    fn a_batch_holds_events_of_one_outbox_or_one_delivery() {
+        let event = |outbox: &str, id: &str| LetterId::Event {
+            outbox: Some(outbox.to_owned()),
+            event_id: id.to_owned(),
         };
+        let ids = [
+            event("a", "1"),
+            event("a", "2"),
+            event("a", "3"),
+            event("b", "4"),
+            LetterId::Delivery(5),
+            LetterId::Delivery(6),
+        ];
 
-        assert_eq!(parse_rate("50/s"), Ok(rate(50, 1)));
-        assert_eq!(parse_rate("50"), Ok(rate(50, 1)));
-        assert_eq!(parse_rate("300/m"), Ok(rate(300, 60)));
-        for text in ["", "0/s", "0", "/s", "50/", "50/h", "-1/s", "1.5/s", "50/s/s"] {
-            assert!(parse_rate(text).is_err(), "{text}");
-        }
+        let sizes: Vec<usize> = batches(&ids, 2).map(<[LetterId]>::len).collect();
+
+        assert_eq!(sizes, [2, 1, 1, 1, 1]);
     }
 }

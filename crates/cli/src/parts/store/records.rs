@@ -1,13 +1,16 @@
 //! The records people decide about, in either dialect.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use consign_core::event::EventId;
 use consign_core::ports::StoreError;
+use consign_store::introspection::TableShape;
 use consign_store::record::{
     Audit, ConflictFilter, ConflictRecord, DeadDeliveryRecord, DeadEvent, DeadFilter, PurgeMarkers,
     PurgePlan, PurgeReport,
 };
+use consign_store::replay::{ReplayFilter, ReplayPage};
 
 use super::Store;
 use crate::config::{Config, OutboxConfig};
@@ -149,26 +152,58 @@ impl Store {
         outbox!(self, outbox, outbox => outbox.dead_event(&event_id))
     }
 
-    /// Lets the relays publish a dead event again. `false` when the event is not DEAD.
-    pub async fn requeue_event(
+    /// Lets the relays publish dead events again, in one transaction. Gives those that were DEAD.
+    pub async fn requeue_events(
         &self,
         outbox: &OutboxConfig,
-        event_id: &str,
+        ids: &[EventId],
         audit: &Audit,
-    ) -> anyhow::Result<bool> {
-        let event_id = EventId::stored(event_id);
-        outbox!(self, outbox, outbox => outbox.requeue_dead(&event_id, audit))
+    ) -> anyhow::Result<Vec<EventId>> {
+        outbox!(self, outbox, outbox => outbox.requeue_dead(ids, audit))
     }
 
-    /// Puts an event aside for good. `false` when the event is neither NEW nor DEAD.
-    pub async fn discard_event(
+    /// Puts events aside for good, in one transaction. Gives those that were NEW or DEAD.
+    pub async fn discard_events(
         &self,
         outbox: &OutboxConfig,
-        event_id: &str,
+        ids: &[EventId],
         audit: &Audit,
-    ) -> anyhow::Result<bool> {
-        let event_id = EventId::stored(event_id);
-        outbox!(self, outbox, outbox => outbox.discard(&event_id, audit))
+    ) -> anyhow::Result<Vec<EventId>> {
+        outbox!(self, outbox, outbox => outbox.discard(ids, audit))
+    }
+}
+
+/// Publishing again.
+impl Store {
+    /// The database's time so long ago, as text.
+    pub async fn moment(&self, outbox: &OutboxConfig, ago: Duration) -> anyhow::Result<String> {
+        outbox!(self, outbox, outbox => outbox.moment(ago))
+    }
+
+    /// Which optional columns an outbox has.
+    pub async fn outbox_shape(&self, outbox: &OutboxConfig) -> anyhow::Result<TableShape> {
+        outbox!(self, outbox, outbox => outbox.shape())
+    }
+
+    /// The next stretch of a replay's walk.
+    pub async fn replay_page(
+        &self,
+        outbox: &OutboxConfig,
+        filter: &ReplayFilter,
+        after: Option<&str>,
+        rows: u32,
+    ) -> anyhow::Result<ReplayPage> {
+        outbox!(self, outbox, outbox => outbox.replay_page(filter, after, rows))
+    }
+
+    /// Lets the relays publish sent events again, in one transaction. Gives those that were SENT.
+    pub async fn replay_events(
+        &self,
+        outbox: &OutboxConfig,
+        ids: &[EventId],
+        audit: &Audit,
+    ) -> anyhow::Result<Vec<EventId>> {
+        outbox!(self, outbox, outbox => outbox.replay(ids, audit))
     }
 }
 

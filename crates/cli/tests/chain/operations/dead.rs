@@ -13,6 +13,7 @@ on_both! {
     a_dead_event_is_requeued_and_sent_under_its_event_id
     an_event_is_discarded_and_never_sent
     everything_that_the_filters_let_through_is_planned_first_and_requeued_then
+    filters_alone_choose_what_is_requeued_or_discarded
     dead_letters_at_a_broker_are_named_with_their_queue
     several_outboxes_are_told_apart_by_name
     tables_that_nobody_made_are_told_and_hide_nothing_else
@@ -185,6 +186,37 @@ async fn everything_that_the_filters_let_through_is_planned_first_and_requeued_t
         ["other-reason", "other-type"]
     );
     assert_eq!(site.audit().await.len(), 7);
+}
+
+async fn filters_alone_choose_what_is_requeued_or_discarded(site: Site) {
+    for number in 0..30 {
+        dead_event(&site, &format!("created-{number:02}"), "OrderCreated", "too large").await;
+    }
+    dead_event(&site, "paid", "OrderPaid", "bad header").await;
+    let dry = site.json(&["dead", "requeue", "--type", "OrderCreated", "--rate", "100", "--dry-run"]);
+    assert_eq!(dry["planned"].as_array().unwrap().len(), 30, "{dry}");
+    assert!(site.audit().await.is_empty(), "nothing was done");
+
+    let started = std::time::Instant::now();
+    let requeued = site.call(&["dead", "requeue", "--type", "OrderCreated", "--rate", "100"]);
+    let elapsed = started.elapsed();
+
+    assert_eq!(requeued.code, 0, "{}", requeued.stderr);
+    assert!(requeued.stderr.contains("requeued 30"), "{}", requeued.stderr);
+    assert!(elapsed.as_millis() >= 200, "three batches of ten take two pauses: {elapsed:?}");
+    let fresh = "SELECT COUNT(*) FROM outbox_event WHERE event_type = 'OrderCreated' AND status = 'NEW' \
+                 AND attempts = 0 AND available_at <= {now}";
+    site.until(&fresh.replace("{now}", site.now()), 30).await;
+    let audit = site.audit().await;
+    assert_eq!(audit.len(), 30);
+    assert!(audit.iter().all(|(_, action, _)| action == "event_requeue"), "{audit:?}");
+
+    let none = site.call(&["dead", "discard", "--reason", "header", "--older-than", "30d"]);
+    assert!(none.stderr.contains("discarded 0"), "it is not that old: {}", none.stderr);
+    let discarded = site.json(&["dead", "discard", "--reason", "header", "--note", "TICKET-9"]);
+    assert_eq!(discarded["discarded"][0]["id"], "outbox:paid", "{discarded}");
+    assert_eq!(site.texts("SELECT status FROM outbox_event WHERE event_id = 'paid'").await, ["DISCARDED"]);
+    assert_eq!(site.audit().await.last().unwrap().2, "TICKET-9");
 }
 
 async fn dead_letters_at_a_broker_are_named_with_their_queue(site: Site) {

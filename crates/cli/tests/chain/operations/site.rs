@@ -125,16 +125,22 @@ impl Site {
         .await;
     }
 
+    /// This moment in the dialect's words.
+    pub fn now(&self) -> &'static str {
+        match &self.database {
+            Database::MySql(_) => "NOW(6)",
+            Database::Sqlite { .. } => "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+        }
+    }
+
     /// Runs statements; `{now}` and `{long_ago}` are dates in the dialect's words.
     pub async fn run(&self, statements: &str) {
-        let (now, long_ago) = match &self.database {
-            Database::MySql(_) => ("NOW(6)", "(NOW(6) - INTERVAL 90 DAY)"),
-            Database::Sqlite { .. } => (
-                "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
-                "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-90 days')",
-            ),
+        let long_ago = match &self.database {
+            Database::MySql(_) => "(NOW(6) - INTERVAL 90 DAY)",
+            Database::Sqlite { .. } => "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-90 days')",
         };
-        let statements = AssertSqlSafe(statements.replace("{now}", now).replace("{long_ago}", long_ago));
+        let statements =
+            AssertSqlSafe(statements.replace("{now}", self.now()).replace("{long_ago}", long_ago));
         match &self.database {
             Database::MySql(world) => drop(sqlx::raw_sql(statements).execute(&world.pool).await.unwrap()),
             Database::Sqlite { pool, .. } => drop(sqlx::raw_sql(statements).execute(pool).await.unwrap()),

@@ -1,7 +1,7 @@
--- Purpose: gives a dead event another life: due now, with all its attempts.
--- Locks: the row by primary key, then its `idx_pending` entries.
+-- Purpose: gives dead events another life: due now, with all their attempts.
+-- Locks: rows by primary key ascending, then their `idx_pending` entries.
 -- Index: primary key.
--- Guards: `status`: only a dead event comes back.
+-- Guards: `status`: only a dead event comes back; the caller compares the affected rows with the ids.
 UPDATE `outbox_event`
 SET `status` = 'NEW',
     `attempts` = 0,
@@ -9,5 +9,5 @@ SET `status` = 'NEW',
     `lease_token` = NULL,
     `locked_until` = NULL
 -- ? last_outcome: , `last_outcome` = 'requeued'
-WHERE `event_id` = ?
+WHERE `event_id` IN (?)
     AND `status` = 'DEAD';

@@ -1,11 +1,12 @@
--- Purpose: puts an event aside for good.
--- Locks: the row by primary key, then its `idx_pending` entries.
+-- Purpose: puts events aside for good.
+-- Locks: rows by primary key ascending, then their `idx_pending` entries.
 -- Index: primary key.
--- Guards: `status`: an event on its way or sent is not touched.
+-- Guards: `status`: an event on its way or sent is not touched; the caller compares the affected
+--   rows with the ids.
 UPDATE `outbox_event`
 SET `status` = 'DISCARDED',
     `lease_token` = NULL,
     `locked_until` = NULL
 -- ? last_outcome: , `last_outcome` = 'discarded'
-WHERE `event_id` = ?
+WHERE `event_id` IN (?)
     AND `status` IN ('NEW', 'DEAD');

@@ -224,7 +224,7 @@ async fn an_action_that_cannot_be_audited_does_nothing(server: Server) {
 
     let refused = [
         inbox.reprocess_conflict(1, &ada()).await.unwrap_err(),
-        outbox.requeue_dead(&EventId::new("e").unwrap(), &ada()).await.unwrap_err(),
+        outbox.requeue_dead(&[EventId::new("e").unwrap()], &ada()).await.unwrap_err(),
     ];
 
     for error in refused {
@@ -320,11 +320,10 @@ async fn dead_events_are_listed_requeued_and_discarded(server: Server) {
         assert_eq!(shown.created_at.as_deref(), Some("2026-01-02 00:00:00.000000"));
         assert_eq!(outbox.dead_event(&id("none")).await, Ok(None));
 
-        assert_eq!(outbox.requeue_dead(&id("e1"), &ada()).await, Ok(true));
-        assert_eq!(outbox.requeue_dead(&id("e1"), &ada()).await, Ok(false), "it is new now");
-        assert_eq!(outbox.discard(&id("e2"), &ada()).await, Ok(true));
-        assert_eq!(outbox.discard(&id("e3"), &ada()).await, Ok(true));
-        assert_eq!(outbox.discard(&id("e4"), &ada()).await, Ok(false), "it is on its way");
+        assert_eq!(outbox.requeue_dead(&[id("e1"), id("e3"), id("none")], &ada()).await, Ok(vec![id("e1")]));
+        assert_eq!(outbox.requeue_dead(&[id("e1")], &ada()).await, Ok(vec![]), "it is new now");
+        let discarded = outbox.discard(&[id("e4"), id("e3"), id("e2")], &ada()).await;
+        assert_eq!(discarded, Ok(vec![id("e2"), id("e3")]), "e4 is on its way");
 
         let due =
             "SELECT COUNT(*) FROM outbox_event WHERE event_id = 'e1' AND status = 'NEW' AND attempts = 0
