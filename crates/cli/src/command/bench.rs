@@ -3,6 +3,7 @@
 mod consume;
 mod order;
 mod relay;
+mod scale;
 
 use crate::command::migrate;
 use crate::config::ConfigArguments;
@@ -25,6 +26,8 @@ enum What {
     Consume(consume::Arguments),
     /// How fast a relay keeps the order of every aggregate, against one that keeps none; and whether it does when killed.
     Order(order::Arguments),
+    /// What a claim costs among many SENT rows, with a backlog, behind locked rows and beside a purge.
+    Scale(scale::Arguments),
 }
 
 /// Measures.
@@ -37,6 +40,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         What::Relay(arguments) => relay::run(&config, &arguments).await?,
         What::Consume(arguments) => consume::run(&config, &arguments).await?,
         What::Order(arguments) => order::run(&config, &arguments).await?,
+        What::Scale(arguments) => Box::pin(scale::run(&config, &arguments)).await?,
     }
     Ok(Exit::Fine)
 }

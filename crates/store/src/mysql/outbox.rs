@@ -212,7 +212,7 @@ impl Prepared {
             attempts: introspection::engine(connection, &attempts).await?.is_some(),
             packet_bytes_max: packet.parse().unwrap_or(1 << 20),
             claim_select: Text::new(statement::CLAIM_SELECT, names, &shape),
-            claim_select_from: Text::new(statement::CLAIM_SELECT_FROM, names, &shape),
+            claim_select_from: claim_select_from(mapping, &shape),
             claim_mark: list(statement::CLAIM_MARK),
             claim_fetch: list(statement::CLAIM_FETCH),
             settle_sent: list(statement::SETTLE_SENT),
@@ -233,6 +233,11 @@ impl Prepared {
         let column = self.shape.column("last_error")?;
         (!text.is_empty()).then(|| crate::diagnostic::fitted(text, column))
     }
+}
+
+fn claim_select_from(mapping: &OutboxMapping, shape: &TableShape) -> Text {
+    let is_enum = shape.columns["status"].declared.to_ascii_lowercase().starts_with("enum");
+    Text::with_words(statement::CLAIM_SELECT_FROM, mapping.names(), shape, [("enum_status", is_enum)])
 }
 
 fn missing(what: &str) -> UnitError {
