@@ -2,8 +2,8 @@
 //!
 //! - [`outbox`]: appending events. [`adapters`]: the kinds of destination and source a config can name.
 //! - [`relay`]: claims outbox rows, publishes them, settles them. [`consumer`]: runs deliveries through the inbox.
-//! - [`inbox`]: consumers in Rust.
-//! - [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
+//! - [`inbox`]: consumers in Rust. [`wakeup`]: telling a relay that something was committed.
+//! - [`reload`]: new settings for running relays. [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
 
 pub mod adapters;
 pub mod clock;
@@ -13,4 +13,6 @@ pub mod failpoint;
 pub mod inbox;
 pub mod outbox;
 pub mod relay;
+pub mod reload;
 pub mod shutdown;
+pub mod wakeup;

@@ -13,7 +13,9 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use crate::clock::ProcessClock;
 use crate::draw::SystemDraw;
 use crate::failpoint;
+use crate::reload::{Changes, Reload};
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 /// At most this many finished publishes are fed to the engine before its commands run again.
 const INPUTS_PER_TURN: usize = 256;
@@ -32,6 +34,10 @@ pub struct RelayRuntime<S, D> {
     pub settings: RelaySettings,
     /// The process's clock, shared with the destinations.
     pub clock: ProcessClock,
+    /// Wakes this relay; `Wakeup::default()` when nobody will.
+    pub wakeup: Wakeup,
+    /// Brings new settings and routes; `Reload::default()` when nobody will.
+    pub reload: Reload,
 }
 
 type Work = Pin<Box<dyn Future<Output = Input> + Send>>;
@@ -45,7 +51,7 @@ where
     ///
     /// Dropping the future loses at most time: the store runs its units of work to their ends, and rows that are still
     /// leased come back by a sweep.
-    pub async fn run(self, mut shutdown: Shutdown) -> Totals {
+    pub async fn run(mut self, mut shutdown: Shutdown) -> Totals {
         let mut relay = Relay::new(self.settings.clone(), self.routes.clone(), SystemDraw, self.clock.now());
         // Units of database work, and the watch on each destination.
         let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
@@ -56,10 +62,12 @@ where
             work.push(watch_readiness(name.clone(), Arc::clone(destination), unknown));
         }
         let mut draining = false;
+        let mut claiming = false;
         loop {
             while let Some(command) = relay.next_command() {
                 match command {
                     Command::Claim(_) | Command::Settle(_) | Command::Sweep { .. } => {
+                        claiming |= matches!(command, Command::Claim(_));
                         work.push(self.database(command));
                     }
                     Command::Publish(id, lane, publish) => {
@@ -82,11 +90,19 @@ where
                     }
                 }
                 Some(input) = work.next(), if !work.is_empty() => {
+                    claiming &= !matches!(input, Input::Claimed(_) | Input::ClaimFailed(_));
                     if let Input::Readiness(name, readiness) = &input {
                         let destination = Arc::clone(&self.destinations[name]);
                         work.push(watch_readiness(name.clone(), destination, readiness.clone()));
                     }
                     relay.handle(self.clock.now(), input);
+                }
+                // What was committed while a claim looked is not in it: the wake-up waits for the claim after it.
+                () = self.wakeup.woken(), if !claiming && !draining => {
+                    relay.handle(self.clock.now(), Input::Wakeup);
+                }
+                Changes { settings, routes } = self.reload.taken() => {
+                    relay.handle(self.clock.now(), Input::Reconfigure(Box::new(settings), routes));
                 }
                 () = shutdown.requested(), if !draining => {
                     draining = true;
