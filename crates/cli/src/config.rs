@@ -23,12 +23,14 @@ mod overlay;
 mod problem;
 mod raw;
 mod relay;
+mod retry;
 mod route;
 mod secret;
 mod shape;
 mod source;
 mod store;
 mod url;
+mod written;
 
 pub use checker::Environment;
 pub use consumer::{ConsumerConfig, OnConflict};
@@ -42,6 +44,7 @@ pub use problem::{ConfigError, Place, Problem};
 pub use relay::RelayConfig;
 pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
 pub use url::ConnectionUrl;
+pub use written::{Difference, Written};
 
 use checker::Checker;
 use overlay::Override;
@@ -79,6 +82,8 @@ pub struct Config {
     pub horizon: Horizon,
     /// What is created at start.
     pub setup: SetupConfig,
+    /// All of it as written, for comparisons with a later config.
+    pub written: Written,
 }
 
 /// `[setup]`: for examples, tests and first steps; a production database is migrated in a reviewed step.
@@ -141,18 +146,23 @@ impl Config {
 
     /// The config, unless a part of it could not even be stood in for; every mistake is reported to the checker.
     fn check(checker: &mut Checker<'_>, raw: Raw) -> Option<Self> {
-        let Raw { store, outbox, inbox, relay, retry, destination, route, consumer, filter, setup } = raw;
+        let written = Written::of(&raw);
+        let Raw { store, outbox, inbox, relay, retry, mut destination, route, consumer, filter, setup } = raw;
         let store = store::store(checker, store);
         let outboxes = store::outboxes(checker, outbox);
         let inbox = store::inbox(checker, inbox);
-        let relay = relay::relay(checker, relay, &retry);
-        let written: Vec<String> = destination.keys().cloned().collect();
-        let names: Vec<&str> = written.iter().map(String::as_str).collect();
+        let retry = retry::policy(checker, retry);
+        let relay = relay::relay(checker, relay, retry);
+        let of_destinations = retry::of_destinations(checker, &mut destination, retry);
+        let owned_names: Vec<String> = destination.keys().cloned().collect();
+        let names: Vec<&str> = owned_names.iter().map(String::as_str).collect();
         let destinations = destination::destinations(checker, destination);
-        let routes = route::routes(checker, route, &names);
+        let policies = route::Policies { relay: retry, destinations: of_destinations };
+        let (routes, of_routes) = route::routes(checker, route, &names, &policies);
         let around = consumer::Surroundings { destinations: &destinations, names: &names, inbox: &inbox };
         let consumers = consumer::consumers(checker, consumer, &around);
-        let horizon = Horizon::of(&relay.settings, &inbox, &consumers);
+        let others = policies.destinations.values().chain(&of_routes);
+        let horizon = Horizon::of(&relay.settings, others, &inbox, &consumers);
         horizon::check_retention(checker, &inbox, horizon);
         let filter = filter::filter(checker, filter, horizon);
         let setup = SetupConfig {
@@ -170,6 +180,7 @@ impl Config {
             filter,
             horizon,
             setup,
+            written,
         })
     }
 }

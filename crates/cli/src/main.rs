@@ -1,7 +1,7 @@
 //! The `consign` command.
 //!
 //! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
-//! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining.
+//! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining. `reload`: SIGHUP.
 //! - `schema`: what payloads must look like.
 //! - `age`: ages on the command line. `actor`: who decides, for the audit. `pace`: how fast bulk work goes.
 
@@ -13,6 +13,7 @@ mod exit;
 mod output;
 mod pace;
 mod parts;
+mod reload;
 mod schema;
 mod signals;
 

@@ -1,9 +1,12 @@
 //! `consign bench`: throughput on the configured parts, as ratios measured side by side in one run.
 
 mod consume;
+mod latency;
 mod order;
 mod relay;
+mod relay_process;
 mod scale;
+mod site;
 
 use crate::command::migrate;
 use crate::config::ConfigArguments;
@@ -22,6 +25,8 @@ pub struct Arguments {
 enum What {
     /// How fast a relay drains a backlog, against the store alone and against a relay that goes row by row.
     Relay(relay::Arguments),
+    /// How long an event takes from its commit to the consumer, at a fixed rate.
+    Latency(latency::Arguments),
     /// How fast consumers apply deliveries in batches, against one transaction per delivery on one connection.
     Consume(consume::Arguments),
     /// How fast a relay keeps the order of every aggregate, against one that keeps none; and whether it does when killed.
@@ -38,6 +43,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     match arguments.what {
         What::Relay(arguments) => relay::run(&config, &arguments).await?,
+        What::Latency(arguments) => latency::run(&config, &arguments).await?,
         What::Consume(arguments) => consume::run(&config, &arguments).await?,
         What::Order(arguments) => order::run(&config, &arguments).await?,
         What::Scale(arguments) => Box::pin(scale::run(&config, &arguments)).await?,

@@ -11,7 +11,9 @@ use consign::consumer::{
     ConflictPolicy, ConsumerEnd, ConsumerRuntime, ConsumerSettings, DeadLetters, NoObserver,
 };
 use consign::relay::RelayRuntime;
+use consign::reload::{Reload, reload};
 use consign::shutdown::{Shutdown, shutdown};
+use consign::wakeup::{self, Wakeup};
 use consign_core::inbox::Inbox;
 use consign_core::ports::{InboxStore, OutboxStore, Parking};
 use consign_core::relay::Totals;
@@ -30,7 +32,8 @@ const BATCH_BYTES: usize = 4 << 20;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  consign run --config consign.toml\n  CONSIGN_CONFIG=consign.toml consign relay\n\n\
-                        SIGTERM or Ctrl-C drains; a second signal ends at once, and nothing is lost either way."
+                        SIGTERM or Ctrl-C drains; a second signal ends at once, and nothing is lost either way.\n\
+                        SIGHUP reads routes, retry policies and the relay's limits again."
 )]
 pub struct Arguments {
     #[command(flatten)]
@@ -64,6 +67,9 @@ pub async fn run(arguments: Arguments, role: Role) -> anyhow::Result<Exit> {
     check_role(&config, role)?;
     let (trigger, shutdown) = shutdown();
     signals::watch(trigger)?;
+    let (giver, reload) = reload();
+    crate::reload::watch(arguments.config, &config, giver)?;
+    let asked = Asked { shutdown, reload };
     let clock = ProcessClock::start();
     if config.setup.on_start {
         command::migrate::set_up(&config).await?;
@@ -73,12 +79,12 @@ pub async fn run(arguments: Arguments, role: Role) -> anyhow::Result<Exit> {
         Store::MySql(store) => {
             let outboxes = if role.relays() { store.outboxes(&config).await? } else { Vec::new() };
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
-            serve(&config, clock, &broker, outboxes, inbox, shutdown).await
+            serve(&config, clock, &broker, outboxes, inbox, asked).await
         }
         Store::Sqlite(store) => {
             let outboxes = if role.relays() { store.outboxes(&config).await? } else { Vec::new() };
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
-            serve(&config, clock, &broker, outboxes, inbox, shutdown).await
+            serve(&config, clock, &broker, outboxes, inbox, asked).await
         }
     }
 }
@@ -93,6 +99,12 @@ fn check_role(config: &Config, role: Role) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What people may ask of running parts.
+struct Asked {
+    shutdown: Shutdown,
+    reload: Reload,
+}
+
 /// Runs one relay per outbox and every declared consumer, and joins them all.
 async fn serve<O, I>(
     config: &Config,
@@ -100,14 +112,18 @@ async fn serve<O, I>(
     broker: &Broker,
     outboxes: Vec<(String, O)>,
     inbox: Option<I>,
-    shutdown: Shutdown,
+    asked: Asked,
 ) -> anyhow::Result<Exit>
 where
     O: OutboxStore + 'static,
     I: InboxStore + Parking + Clone + 'static,
 {
+    let Asked { shutdown, reload } = asked;
     let mut relays: JoinSet<(String, Totals)> = JoinSet::new();
+    let mut wakeups = BTreeMap::new();
     for (name, store) in outboxes {
+        let wakeup = Wakeup::default();
+        wakeups.insert(name.clone(), wakeup.clone());
         let runtime = RelayRuntime {
             name: name.clone(),
             store: Arc::new(store),
@@ -115,10 +131,18 @@ where
             routes: config.routes.clone(),
             settings: config.relay.settings.clone(),
             clock,
+            wakeup,
+            reload: reload.clone(),
         };
         let shutdown = shutdown.clone();
         relays.spawn(async move { (name, runtime.run(shutdown).await) });
     }
+    let listening = match &config.relay.wakeup {
+        Some(address) if !wakeups.is_empty() => {
+            Some(tokio::spawn(wakeup::listen(address.clone(), wakeups, shutdown.clone())?))
+        }
+        _ => None,
+    };
     let mut consumers: JoinSet<(String, ConsumerEnd)> = JoinSet::new();
     let filter = Arc::new(AnyFilter::open(config)?);
     if let Some(inbox) = inbox {
@@ -143,6 +167,9 @@ where
     while let Some(ended) = relays.join_next().await {
         let (outbox, totals) = ended.context("a relay broke an invariant")?;
         tracing::info!(outbox, ?totals, "relay drained");
+    }
+    if let Some(listening) = listening {
+        listening.await.context("the listener for wake-ups broke an invariant")?;
     }
     let mut exit = Exit::Fine;
     while let Some(ended) = consumers.join_next().await {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use consign_core::relay::RelaySettings;
+use consign_core::retry::RetryPolicy;
 
 use super::checker::Checker;
 use super::consumer::ConsumerConfig;
@@ -29,17 +30,26 @@ pub struct Horizon {
 impl Horizon {
     /// The horizon of these settings. Rows and deliveries that wait for a database or a broker that is away count no
     /// attempts; `replay_horizon_days` must be longer than the longest such outage.
-    pub fn of(relay: &RelaySettings, inbox: &InboxConfig, consumers: &[ConsumerConfig]) -> Self {
-        let retry = &relay.retry;
-        let attempt = retry.cap.max(relay.sweep_delay).saturating_add(relay.lease);
+    ///
+    /// `others` are the retry policies of destinations and routes: the most patient one counts.
+    pub fn of<'a>(
+        relay: &'a RelaySettings,
+        others: impl IntoIterator<Item = &'a RetryPolicy>,
+        inbox: &InboxConfig,
+        consumers: &[ConsumerConfig],
+    ) -> Self {
+        let publishing = |retry: &RetryPolicy| {
+            let attempt = retry.cap.max(relay.sweep_delay).saturating_add(relay.lease);
+            let attempts = attempt.saturating_mul(retry.attempts_max);
+            attempts.max(retry.min_age_before_dead.saturating_add(attempt))
+        };
+        let most = others.into_iter().map(publishing).fold(publishing(&relay.retry), Duration::max);
         let consuming = consumers.iter().map(|consumer| {
             let pause = consumer.retry_delay.max(CONSUMER_PAUSE_MAX);
             pause.saturating_mul(consumer.attempts_max).saturating_add(consumer.gap_wait.unwrap_or_default())
         });
         Self {
-            publishing: attempt
-                .saturating_mul(retry.attempts_max)
-                .max(retry.min_age_before_dead.saturating_add(attempt)),
+            publishing: most,
             consuming: consuming.max().unwrap_or_default(),
             replay: inbox.replay_horizon,
         }

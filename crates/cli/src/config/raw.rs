@@ -11,8 +11,10 @@ use consign_core::retry::RetryPolicy;
 use serde::{Deserialize, Serialize};
 
 mod consumer;
+mod share;
 
 pub use consumer::{RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement};
+pub use share::Share;
 
 /// The whole file.
 #[derive(Default, Serialize, Deserialize)]
@@ -107,6 +109,7 @@ pub struct RawRelay {
     pub sweep_rows: u64,
     pub sweep_delay_seconds: Option<u64>,
     pub drain_seconds: u64,
+    pub wakeup: Option<String>,
 }
 
 /// `[retry]`
@@ -115,9 +118,24 @@ pub struct RawRelay {
 pub struct RawRetry {
     pub base_seconds: u64,
     pub cap_seconds: u64,
+    pub jitter: Share,
     pub attempts_max: u64,
     pub min_age_before_dead_seconds: u64,
+    pub max_age_seconds: Option<u64>,
     pub unroutable: String,
+}
+
+/// `[destination.NAME.retry]` and `retry = { … }` of a route: what differs.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawRetryPart {
+    pub base_seconds: Option<u64>,
+    pub cap_seconds: Option<u64>,
+    pub jitter: Option<Share>,
+    pub attempts_max: Option<u64>,
+    pub min_age_before_dead_seconds: Option<u64>,
+    pub max_age_seconds: Option<u64>,
+    pub unroutable: Option<String>,
 }
 
 /// `[destination.NAME]`
@@ -135,6 +153,7 @@ pub struct RawDestination {
     pub message_bytes_max: Option<u64>,
     pub exchange: Option<RawExchange>,
     pub path: Option<String>,
+    pub retry: Option<RawRetryPart>,
     pub queue: Vec<RawQueue>,
 }
 
@@ -172,6 +191,7 @@ pub struct RawRoute {
     pub event_type: Option<String>,
     pub destination: Option<String>,
     pub key: String,
+    pub retry: Option<RawRetryPart>,
 }
 
 impl Default for RawStore {
@@ -237,6 +257,7 @@ impl Default for RawRelay {
             sweep_rows: settings.sweep_rows.into(),
             sweep_delay_seconds: None,
             drain_seconds: settings.drain.as_secs(),
+            wakeup: None,
         }
     }
 }
@@ -248,9 +269,25 @@ impl Default for RawRetry {
         Self {
             base_seconds: policy.base.as_secs(),
             cap_seconds: policy.cap.as_secs(),
+            jitter: Share(policy.jitter),
             attempts_max: policy.attempts_max.into(),
             min_age_before_dead_seconds: policy.min_age_before_dead.as_secs(),
+            max_age_seconds: None,
             unroutable: "retry".into(),
+        }
+    }
+}
+
+impl From<RawRetry> for RawRetryPart {
+    fn from(whole: RawRetry) -> Self {
+        Self {
+            base_seconds: Some(whole.base_seconds),
+            cap_seconds: Some(whole.cap_seconds),
+            jitter: Some(whole.jitter),
+            attempts_max: Some(whole.attempts_max),
+            min_age_before_dead_seconds: Some(whole.min_age_before_dead_seconds),
+            max_age_seconds: whole.max_age_seconds,
+            unroutable: Some(whole.unroutable),
         }
     }
 }
@@ -268,6 +305,7 @@ impl Default for RawDestination {
             message_bytes_max: None,
             exchange: None,
             path: None,
+            retry: None,
             queue: Vec::new(),
         }
     }
@@ -298,7 +336,7 @@ impl Default for RawQueue {
 
 impl Default for RawRoute {
     fn default() -> Self {
-        Self { event_type: None, destination: None, key: "{event_type}".into() }
+        Self { event_type: None, destination: None, key: "{event_type}".into(), retry: None }
     }
 }
 

@@ -1,13 +1,14 @@
-//! `[relay]` and `[retry]`: the relay engine's numbers.
+//! `[relay]`: the relay engine's numbers.
 
 use std::time::Duration;
 
+use consign::wakeup::Address;
 use consign_core::lease::PublishLimits;
 use consign_core::relay::{DeadHead, Order, RelaySettings};
-use consign_core::retry::{RetryPolicy, UnroutablePolicy};
+use consign_core::retry::RetryPolicy;
 
 use super::checker::Checker;
-use super::raw::{RawRelay, RawRetry};
+use super::raw::RawRelay;
 
 /// A day: no span of the relay may be longer.
 const DAY: u64 = 86_400;
@@ -25,6 +26,8 @@ pub struct RelayConfig {
     pub partitions: u16,
     /// How long a relay keeps its partitions without a word.
     pub partition_lease: Duration,
+    /// Where producers say that they committed; none leaves everything to polling.
+    pub wakeup: Option<Address>,
 }
 
 /// Whether the mode promises an order.
@@ -34,8 +37,8 @@ enum Mode {
     Ordered,
 }
 
-/// Checks `[relay]` and `[retry]`.
-pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: &RawRetry) -> RelayConfig {
+/// Checks `[relay]`; `retry` is its policy.
+pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: RetryPolicy) -> RelayConfig {
     checker.name("relay.name", &raw.name, 64);
     let order = order(checker, &raw);
     // Others of an ordered aggregate wait for a swept row; in competing mode it only waits for itself.
@@ -78,14 +81,23 @@ pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: &RawRetry) -> Rela
         sweep_rows: checker.within("relay.sweep_rows", raw.sweep_rows, 1..=10_000),
         sweep_delay: checker.seconds("relay.sweep_delay_seconds", sweep_delay, 0..=DAY),
         drain: checker.seconds("relay.drain_seconds", raw.drain_seconds, 1..=DAY),
-        retry: policy(checker, retry),
+        retry,
         order,
     };
     consistent(checker, &settings);
     let partitions = checker.within("relay.partitions", raw.partitions, 1..=1024);
     let partition_lease =
         checker.seconds("relay.partition_lease_seconds", raw.partition_lease_seconds, 3..=3600);
-    RelayConfig { name: raw.name, settings, partitions, partition_lease }
+    let wakeup = wakeup(checker, raw.wakeup.as_deref());
+    RelayConfig { name: raw.name, settings, partitions, partition_lease, wakeup }
+}
+
+fn wakeup(checker: &mut Checker<'_>, text: Option<&str>) -> Option<Address> {
+    let address = match text?.parse() {
+        Ok(Address::Unix(path)) => Address::unix(checker.path(&path.to_string_lossy())),
+        other => other,
+    };
+    address.map_err(|problem| checker.refuse("relay.wakeup", problem)).ok()
 }
 
 fn order(checker: &mut Checker<'_>, raw: &RawRelay) -> Order {
@@ -130,29 +142,4 @@ fn consistent(checker: &mut Checker<'_>, settings: &RelaySettings) {
             );
         }
     }
-}
-
-fn policy(checker: &mut Checker<'_>, raw: &RawRetry) -> RetryPolicy {
-    let unroutable = [("retry", UnroutablePolicy::Retry), ("dead", UnroutablePolicy::Dead)];
-    let policy = RetryPolicy {
-        base: checker.seconds("retry.base_seconds", raw.base_seconds, 1..=DAY),
-        cap: checker.seconds("retry.cap_seconds", raw.cap_seconds, 1..=DAY),
-        jitter: 1.0,
-        max_age: None,
-        attempts_max: checker.within("retry.attempts_max", raw.attempts_max, 1..=1_000_000),
-        min_age_before_dead: checker.seconds(
-            "retry.min_age_before_dead_seconds",
-            raw.min_age_before_dead_seconds,
-            0..=30 * DAY,
-        ),
-        unroutable: checker.choice("retry.unroutable", &raw.unroutable, &unroutable).unwrap_or_default(),
-    };
-    if policy.base > policy.cap {
-        let (base, cap): (Duration, Duration) = (policy.base, policy.cap);
-        checker.refuse(
-            "retry.base_seconds",
-            format!("{} is more than cap_seconds, which is {}: lower it", base.as_secs(), cap.as_secs()),
-        );
-    }
-    policy
 }

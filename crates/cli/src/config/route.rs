@@ -1,12 +1,29 @@
 //! `[[route]]`: which event types go where.
 
+use std::collections::BTreeMap;
+
+use consign_core::retry::RetryPolicy;
 use consign_core::route::{DestinationName, RouteTable, Rule, Template};
 
 use super::checker::Checker;
 use super::raw::RawRoute;
+use super::retry;
 
-/// Checks every `[[route]]` against the destinations' names.
-pub fn routes(checker: &mut Checker<'_>, raw: Vec<RawRoute>, names: &[&str]) -> RouteTable {
+/// The retry policies that routes build on.
+pub struct Policies {
+    /// The relay's own.
+    pub relay: RetryPolicy,
+    /// Those of destinations that have one.
+    pub destinations: BTreeMap<DestinationName, RetryPolicy>,
+}
+
+/// Checks every `[[route]]` against the destinations' names; the table, and the policies of its rules.
+pub fn routes(
+    checker: &mut Checker<'_>,
+    raw: Vec<RawRoute>,
+    names: &[&str],
+    policies: &Policies,
+) -> (RouteTable, Vec<RetryPolicy>) {
     let mut rules: Vec<Rule> = Vec::new();
     for (index, raw) in raw.into_iter().enumerate() {
         let key = format!("route[{index}]");
@@ -25,11 +42,19 @@ pub fn routes(checker: &mut Checker<'_>, raw: Vec<RawRoute>, names: &[&str]) -> 
         if let Err(problem) = &template {
             checker.refuse(&format!("{key}.key"), problem);
         }
+        let destination = destination.map(DestinationName::new);
+        let retry = raw.retry.map(|part| {
+            let own = destination.as_ref().and_then(|name| policies.destinations.get(name));
+            let under = *own.unwrap_or(&policies.relay);
+            retry::overridden(checker, &format!("{key}.retry"), &part, under)
+        });
         if let (Some(event_type), Some(destination), Ok(key)) = (event_type, destination, template) {
-            rules.push(Rule { event_type, destination: DestinationName::new(destination), key, retry: None });
+            rules.push(Rule { event_type, destination, key, retry });
         }
     }
-    RouteTable::new(rules, names.iter().map(|name| DestinationName::new(*name)).collect())
+    let of_rules = rules.iter().filter_map(|rule| rule.retry).collect();
+    let table = RouteTable::new(rules, names.iter().map(|name| DestinationName::new(*name)).collect());
+    (table.with_retry(policies.destinations.clone()), of_rules)
 }
 
 fn check_event_type(checker: &mut Checker<'_>, key: &str, event_type: &str, earlier: &[Rule]) {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::raw::{
     Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard,
-    RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement,
-    RawStore,
+    RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup,
+    RawStatement, RawStore,
 };
 
 /// What may stand under a key.
@@ -24,8 +24,12 @@ impl Shape {
     /// The shape of the whole file.
     pub fn of_config() -> Self {
         let queue = || list(table::<RawQueue>([]));
-        let destination =
-            table::<RawDestination>([("exchange", table::<RawExchange>([])), ("queue", queue())]);
+        let retry = || table::<RawRetryPart>([]);
+        let destination = table::<RawDestination>([
+            ("exchange", table::<RawExchange>([])),
+            ("queue", queue()),
+            ("retry", retry()),
+        ]);
         let consumer = table::<RawConsumer>([
             ("bind", named(table::<RawBinding>([]))),
             ("compare_history", list(table::<RawHistory>([]))),
@@ -40,7 +44,7 @@ impl Shape {
             ("relay", table::<RawRelay>([])),
             ("retry", table::<RawRetry>([])),
             ("destination", named(destination)),
-            ("route", list(table::<RawRoute>([]))),
+            ("route", list(table::<RawRoute>([("retry", retry())]))),
             ("consumer", list(consumer)),
             ("filter", table::<RawFilter>([])),
             ("setup", table::<RawSetup>([])),

@@ -7,11 +7,13 @@ use consign_core::route::DestinationName;
 
 use super::*;
 
+mod comparing;
 mod environment;
 mod forgetting;
 mod guarding;
 mod mistakes;
 mod reference;
+mod retrying;
 
 /// The smallest config that can be used.
 const LEAST: &str = "[store]\nurl = \"sqlite:points.db\"\n";

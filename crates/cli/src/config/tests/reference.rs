@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::super::raw::{
     RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard, RawHistory,
-    RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRoute, RawSetup, RawStatement, RawStore,
+    RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup, RawStatement,
+    RawStore,
 };
 use super::super::shape::defaults;
 
@@ -28,6 +29,7 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("[relay]", shown(defaults::<RawRelay>())),
         ("[retry]", shown(defaults::<RawRetry>())),
         ("[destination.NAME]", shown(defaults::<RawDestination>())),
+        ("[destination.NAME.retry]", shown(defaults::<RawRetryPart>())),
         ("exchange", shown(defaults::<RawExchange>())),
         ("[[destination.NAME.queue]]", shown(defaults::<RawQueue>())),
         ("[[route]]", shown(defaults::<RawRoute>())),
@@ -42,7 +44,7 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 17, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 18, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.

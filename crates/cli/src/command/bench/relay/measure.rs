@@ -10,7 +10,9 @@ use anyhow::{Context, bail, ensure};
 use consign::clock::ProcessClock;
 use consign::draw::SystemDraw;
 use consign::relay::RelayRuntime;
+use consign::reload::Reload;
 use consign::shutdown::shutdown;
+use consign::wakeup::Wakeup;
 use consign_broker::rabbitmq::{DestinationOptions, RabbitMqDestination};
 use consign_core::lease::{Claim, ClaimRequest, Pending, Publish};
 use consign_core::outcome::{Outcome, Proof};
@@ -147,6 +149,8 @@ async fn pipelined_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyho
         routes: routes()?,
         settings: settings(config),
         clock: ProcessClock::start(),
+        wakeup: Wakeup::default(),
+        reload: Reload::default(),
     };
     let started = Instant::now();
     let running = tokio::spawn(runtime.run(asked));
