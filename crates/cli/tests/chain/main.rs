@@ -7,6 +7,7 @@
 //! - `declared`: what a consumer may declare beyond key and statements
 //! - `ordered`: the order of aggregates
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
+//! - `reloading`: a new config while the relay runs, and wake-ups
 //! - `post`: queues to look into and configs made of text
 
 mod commands;
@@ -18,6 +19,7 @@ mod many_relays;
 mod operations;
 mod ordered;
 mod post;
+mod reloading;
 mod reported;
 mod routing;
 mod rows;

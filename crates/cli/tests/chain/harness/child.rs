@@ -57,6 +57,11 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
