@@ -58,6 +58,11 @@ impl RelayProcess {
         }
     }
 
+    /// SIGKILL, and waits for the end.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("cannot kill a relay process")
+    }
+
     /// Lets it drain.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let id = self.child.id().context("the relay process is running")?;

@@ -1,20 +1,18 @@
 //! The rounds: competing and ordered in turn, then ordered relays that are killed.
 
-use std::fmt::Write;
 use std::num::NonZeroU16;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use consign_broker::rabbitmq::{RabbitMqSource, SourceOptions};
 use consign_core::inbox::Failed;
 use consign_core::outcome::Proof;
 use consign_core::ports::Source;
-use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Database};
+use crate::command::bench::relay_process::{RelayProcess, Task};
+use crate::config::Config;
 
 use super::Arguments;
 use super::audit::Audit;
@@ -26,6 +24,10 @@ const ROUNDS: u32 = 2;
 const RELAYS: usize = 3;
 /// How often one of them is killed.
 const KILLS: u32 = 4;
+/// What a relay of the round with kills is told beyond its numbers.
+const ORDERED_HASTY: &str = "mode = \"ordered\"\nsweep_seconds = 1\npartition_lease_seconds = 3";
+/// How often the table is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Nothing in the bench takes longer.
 const DEADLINE: Duration = Duration::from_mins(10);
 
@@ -58,8 +60,8 @@ pub async fn order(config: &Config, scratch: &Scratch, arguments: &Arguments) ->
             eprintln!("bench: round {round} of {ROUNDS}: {events} events in {mode} mode");
             scratch.fill(arguments.aggregates, events).await?;
             let consumer = Consumer::start(scratch);
-            let mut relay = Relay::start(config, scratch, mode, Lease::Long)?;
-            let elapsed = relay.drain(scratch).await?;
+            let mut relay = start(config, scratch, &format!("mode = \"{mode}\""))?;
+            let elapsed = drained(scratch, &mut relay).await?;
             relay.stop().await?;
             let audit = consumer.finish(u64::from(events)).await?;
             let per_second = f64::from(events) / elapsed.as_secs_f64();
@@ -93,9 +95,10 @@ impl Figures {
 
 /// Kills a relay each time another share of the events is SENT, and starts a new one in its place.
 async fn killed(config: &Config, scratch: &Scratch, events: u32) -> anyhow::Result<u32> {
+    let config = hasty(config);
     let mut relays = Vec::new();
     for _ in 0..RELAYS {
-        relays.push(Relay::start(config, scratch, "ordered", Lease::Short)?);
+        relays.push(start(&config, scratch, ORDERED_HASTY)?);
     }
     let started = Instant::now();
     let mut kills = 0;
@@ -103,118 +106,43 @@ async fn killed(config: &Config, scratch: &Scratch, events: u32) -> anyhow::Resu
         let share = u64::from(events) * u64::from(kills + 1) / u64::from(KILLS + 2);
         while scratch.sent().await? < share {
             ensure!(started.elapsed() < DEADLINE, "{share} events were not sent within {DEADLINE:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        let mut victim = relays.remove(0);
-        victim.child.start_kill().context("cannot kill a relay")?;
-        victim.child.wait().await?;
+        relays.remove(0).kill().await?;
         kills += 1;
-        relays.push(Relay::start(config, scratch, "ordered", Lease::Short)?);
+        relays.push(start(&config, scratch, ORDERED_HASTY)?);
     }
-    relays[0].drain(scratch).await?;
+    drained(scratch, &mut relays[0]).await?;
     for relay in relays {
         relay.stop().await?;
     }
     Ok(kills)
 }
 
-/// How long leases are: as configured, or short so that nobody waits long for those of the killed.
-#[derive(Clone, Copy)]
-enum Lease {
-    Long,
-    Short,
+/// A relay whose leases are short, so that nobody waits long for those of the killed.
+fn hasty(config: &Config) -> Config {
+    let mut config = config.clone();
+    let settings = &mut config.relay.settings;
+    settings.lease = Duration::from_secs(5);
+    settings.publish.deadline = Duration::from_secs(3);
+    settings.publish.margin = Duration::from_secs(1);
+    config
 }
 
-/// A relay process of its own, as it is run in production.
-struct Relay {
-    child: Child,
-    /// Holds its config.
-    _folder: tempfile::TempDir,
+fn start(config: &Config, scratch: &Scratch, relay: &str) -> anyhow::Result<RelayProcess> {
+    let task = Task { table: TABLE, name: NAME, key: "order.{aggregate_id}", relay };
+    RelayProcess::start(config, &scratch.site, task)
 }
 
-impl Relay {
-    fn start(config: &Config, scratch: &Scratch, mode: &str, lease: Lease) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("consign.toml");
-        std::fs::write(&file, relay_config(config, scratch, mode, lease))?;
-        let Database::MySql { url, .. } = &config.store.database else { bail!("the store is MySQL") };
-        let child = Command::new(std::env::current_exe()?)
-            .args(["relay", "--config"])
-            .arg(&file)
-            .env("CONSIGN_BENCH_STORE_URL", url.expose())
-            .env("CONSIGN_BENCH_BROKER_URL", scratch.broker.url.expose())
-            .env("CONSIGN_LOG", "error")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start a relay process")?;
-        Ok(Self { child, _folder: folder })
+/// Waits until every event is SENT.
+async fn drained(scratch: &Scratch, relay: &mut RelayProcess) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    while !scratch.drained().await? {
+        ensure!(started.elapsed() < DEADLINE, "the backlog was not drained within {DEADLINE:?}");
+        relay.check()?;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
-
-    /// Waits until every event is SENT.
-    async fn drain(&mut self, scratch: &Scratch) -> anyhow::Result<Duration> {
-        let started = Instant::now();
-        while !scratch.drained().await? {
-            ensure!(started.elapsed() < DEADLINE, "the backlog was not drained within {DEADLINE:?}");
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the relay process ended by itself: {status}");
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(started.elapsed())
-    }
-
-    async fn stop(mut self) -> anyhow::Result<()> {
-        let id = self.child.id().context("the relay process is running")?;
-        Command::new("kill").args(["-TERM", &id.to_string()]).status().await?;
-        ensure!(self.child.wait().await?.success(), "the relay process did not drain");
-        Ok(())
-    }
-}
-
-/// The configured relay on the bench's table and queue. Urls come by the environment: they may hold secrets.
-fn relay_config(config: &Config, scratch: &Scratch, mode: &str, lease: Lease) -> String {
-    let mut text = String::from("[store]\nurl = \"${CONSIGN_BENCH_STORE_URL}\"\n");
-    if let Database::MySql { time_zone, tls_ca_file, .. } = &config.store.database {
-        for (key, value) in [
-            ("time_zone", time_zone.clone()),
-            ("tls_ca_file", tls_ca_file.as_ref().map(|path| path.display().to_string())),
-        ] {
-            if let Some(value) = value {
-                let _ = writeln!(text, "{key} = {}", toml::Value::String(value));
-            }
-        }
-    }
-    let _ = writeln!(text, "[[outbox]]\nname = \"{NAME}\"\ntable = \"{TABLE}\"");
-    let _ = writeln!(text, "[relay]\nmode = \"{mode}\"");
-    if let Lease::Short = lease {
-        let _ = writeln!(
-            text,
-            "lease_seconds = 5\npublish_deadline_seconds = 3\nmargin_seconds = 1\nsweep_seconds = 1\n\
-             partition_lease_seconds = 3"
-        );
-    }
-    let _ = write!(
-        text,
-        "[destination.{NAME}]\ntype = \"rabbitmq\"\nurl = \"${{CONSIGN_BENCH_BROKER_URL}}\"\n\
-         exchange = {{ name = \"{NAME}\", type = \"topic\", durable = true }}\n"
-    );
-    let tls = &scratch.broker.tls;
-    for (key, path) in [
-        ("tls_ca_file", &tls.ca),
-        ("tls_client_cert_file", &tls.client_cert),
-        ("tls_client_key_file", &tls.client_key),
-    ] {
-        if let Some(path) = path {
-            let _ = writeln!(text, "{key} = {}", toml::Value::String(path.display().to_string()));
-        }
-    }
-    let _ = write!(
-        text,
-        "[[route]]\nevent_type = \"*\"\ndestination = \"{NAME}\"\nkey = \"order.{{aggregate_id}}\"\n"
-    );
-    text
+    Ok(started.elapsed())
 }
 
 /// Reads the queue all the while, since a growing one would slow the broker down.
@@ -233,7 +161,7 @@ impl Consumer {
     fn start(scratch: &Scratch) -> Self {
         let audit = Arc::new(Mutex::new(Audit::default()));
         let prefetch = NonZeroU16::new(1000).expect("not zero");
-        let options = SourceOptions { connect: scratch.connect.clone(), queue: NAME.into(), prefetch };
+        let options = SourceOptions { connect: scratch.site.connect.clone(), queue: NAME.into(), prefetch };
         let reading = tokio::spawn(read(options, Arc::clone(&audit)));
         Self { audit, reading }
     }
