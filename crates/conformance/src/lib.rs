@@ -5,11 +5,13 @@
 //!
 //! ```text
 //! consign_conformance::store_suite!(sqlite_outbox, SqliteOutbox);
+//! consign_conformance::ordered_suite!(sqlite_ordered, SqliteOrdered);
 //! consign_conformance::inbox_suite!(sqlite_inbox, SqliteInbox);
 //! consign_conformance::broker_suite!(rabbitmq, RabbitFixture);
 //! ```
 //!
 //! - [`store`]: [`OutboxStore`](consign_core::ports::OutboxStore). [`inbox`]: [`InboxStore`](consign_core::ports::InboxStore).
+//! - [`ordered`]: the same in the order of each aggregate.
 //! - [`broker`]: [`Destination`](consign_core::ports::Destination) and [`Source`](consign_core::ports::Source).
 //! - [`proxy`]: a TCP proxy with faults. [`waiting`]: conditions with deadlines.
 //!
@@ -17,6 +19,7 @@
 
 pub mod broker;
 pub mod inbox;
+pub mod ordered;
 pub mod proxy;
 pub mod store;
 pub mod waiting;

@@ -2,6 +2,7 @@
 //!
 //! - `connection`: pools, units of work. `failure`: what the server's errors mean. `statement`, `introspection`.
 //! - `outbox` with `claim`, `settle`, `sweep`, `append`, `dead`, `decide`, `replay`: the outbox. `inbox`: markers and business writes.
+//! - `ordered`: claims in the order of each aggregate, and partitions.
 //! - `audit`: what people did.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
@@ -18,6 +19,7 @@ mod failure;
 mod findings;
 mod inbox;
 mod introspection;
+mod ordered;
 mod outbox;
 mod packet;
 mod prepared;
@@ -29,5 +31,6 @@ mod sweep;
 
 pub use connection::{Database, Encryption, Options};
 pub use inbox::{Inbox, Transaction};
+pub use ordered::OrderedOutbox;
 pub use outbox::Outbox;
 pub use schema::{PayloadColumn, Schema};

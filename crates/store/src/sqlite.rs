@@ -22,6 +22,7 @@ mod failure;
 mod findings;
 mod inbox;
 mod introspection;
+mod ordered;
 mod outbox;
 mod prepared;
 mod replay;
@@ -32,5 +33,6 @@ mod sweep;
 
 pub use connection::{Creation, Database, Options};
 pub use inbox::{Inbox, Transaction};
+pub use ordered::OrderedOutbox;
 pub use outbox::Outbox;
 pub use schema::Schema;

@@ -9,6 +9,7 @@
 //! `payload` JSON, -- ? !longblob        the line a client runs; here it has its condition, too
 //! -- * comparison: , `comparison`       a line for each name of a list
 //! -- @row … -- @end                     lines for each row of a multi-row INSERT, joined by commas
+//! -- @row UNION ALL … -- @end           the same, joined by these words
 //! IN (?)                                as many placeholders as the list is long
 //! ```
 //!
@@ -97,15 +98,16 @@ impl<'a> Rendering<'a> {
     /// Renders `text`.
     pub fn render(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        let mut row: Option<String> = None;
+        let mut row: Option<(String, &str)> = None;
         for line in text.lines() {
-            match line.trim() {
-                "-- @row" => row = Some(String::new()),
-                "-- @end" => {
-                    let section = row.take().unwrap_or_default();
-                    out.push_str(&vec![section.as_str(); self.rows].join(","));
-                }
-                _ => self.line(line, row.as_mut().unwrap_or(&mut out)),
+            let trimmed = line.trim();
+            if let Some(joiner) = trimmed.strip_prefix("-- @row") {
+                row = Some((String::new(), if joiner.is_empty() { "," } else { joiner }));
+            } else if trimmed == "-- @end" {
+                let (section, joiner) = row.take().unwrap_or_default();
+                out.push_str(&vec![section.as_str(); self.rows].join(joiner));
+            } else {
+                self.line(line, row.as_mut().map_or(&mut out, |(section, _)| section));
             }
         }
         out.truncate(out.trim_end().trim_end_matches(';').len());

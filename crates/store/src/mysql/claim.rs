@@ -20,7 +20,7 @@ use crate::settling::micros;
 use crate::statement::{lists, padded};
 
 /// From this many attempts on a row may be a suspect: it was swept twice.
-const SUSPECT_ATTEMPTS: i64 = 2;
+pub(crate) const SUSPECT_ATTEMPTS: i64 = 2;
 
 /// One unit of work; its rows are given out only after COMMIT.
 pub(crate) async fn claim(
@@ -135,7 +135,8 @@ async fn select(
         .collect()
 }
 
-async fn mark(
+/// Makes rows this claim's.
+pub(crate) async fn mark(
     connection: &mut MySqlConnection,
     prepared: &Prepared,
     request: &ClaimRequest,
@@ -181,7 +182,8 @@ async fn fetch(
     Ok(rows)
 }
 
-fn stored(row: &MySqlRow, shape: &TableShape) -> Result<StoredRow, sqlx::Error> {
+/// The row as the database gave it.
+pub(crate) fn stored(row: &MySqlRow, shape: &TableShape) -> Result<StoredRow, sqlx::Error> {
     let optional = |column: &'static str| {
         if shape.has(column) { row.try_get_unchecked::<Option<Vec<u8>>, _>(column) } else { Ok(None) }
     };

@@ -390,7 +390,7 @@ async fn engine(connection: &mut MySqlConnection, table: &Identifier) -> Result<
 }
 
 /// Reports a collation that takes different keys for the same: as `loud` says for case, as a warning for padding.
-fn key_column(
+pub(crate) fn key_column(
     code: &'static str,
     table: &Identifier,
     column: &Column,

@@ -72,6 +72,23 @@ pub(crate) async fn unique_indexes(
     Ok(indexes.into_iter().filter(|index| index.unique).map(|index| index.columns).collect())
 }
 
+/// The name of an index of `table` that begins with these columns, given in lower case. InnoDB appends the primary key to
+/// every index, so the last column may be left out when it is `id`.
+pub(crate) async fn index_on(
+    connection: &mut MySqlConnection,
+    table: &Identifier,
+    wanted: &[String],
+    id: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    let least = match wanted.split_last() {
+        Some((last, before)) if last == id => before,
+        _ => wanted,
+    };
+    let fits = |columns: &[String]| columns.starts_with(wanted) || columns == least;
+    let indexes = all_indexes(connection, table).await?;
+    Ok(indexes.into_iter().find(|index| fits(&index.columns)).map(|index| index.name))
+}
+
 /// How many triggers `table` has, as far as the user may see them.
 pub(crate) async fn triggers(
     connection: &mut MySqlConnection,
@@ -87,6 +104,7 @@ pub(crate) async fn triggers(
 }
 
 struct Index {
+    name: String,
     columns: Vec<String>,
     unique: bool,
 }
@@ -105,6 +123,7 @@ async fn all_indexes(
         .map(|row| {
             let columns = text(row, 1)?.unwrap_or_default().to_ascii_lowercase();
             Ok(Index {
+                name: text(row, 0)?.unwrap_or_default(),
                 columns: columns.split(',').map(str::to_owned).collect(),
                 unique: text(row, 2)?.as_deref() == Some("0"),
             })

@@ -144,8 +144,13 @@ impl Outbox {
         findings::outbox(self.database(), self.mapping()).await
     }
 
+    /// Passes a result on; one that says the schema does not fit makes the next call look again.
+    pub(crate) fn noting<R>(&self, result: Result<R, StoreError>) -> Result<R, StoreError> {
+        self.shared.prepared.noting(result)
+    }
+
     /// The table and its statements.
-    async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
+    pub(crate) async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
         let names = self.shared.mapping.clone();
         let reading = self.database().read(Lane::General, move |connection| {
             async move { Prepared::read(connection, &names).await }.boxed()

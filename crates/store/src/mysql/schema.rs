@@ -12,14 +12,23 @@ use crate::mapping::{
 };
 use crate::mysql::connection::{Database, Lane, UnitError, shielded};
 use crate::mysql::introspection;
+use crate::mysql::ordered::aggregate_index;
 use crate::mysql::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
-    CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY,
-    EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED,
-    Text,
+    CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PARTITION,
+    CREATE_CONSIGN_PROGRESS, CREATE_CONSIGN_RELAY, CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT,
+    EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
+    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
+use crate::order::index_word;
 use crate::statement::Rendering;
+
+/// consign's own tables beside an outbox.
+const OUTBOX_TABLES: [(&str, &str); 3] = [
+    ("consign_attempt", CREATE_CONSIGN_ATTEMPT),
+    ("consign_partition", CREATE_CONSIGN_PARTITION),
+    ("consign_relay", CREATE_CONSIGN_RELAY),
+];
 
 /// The type of the payload column in a new outbox. A table that exists keeps its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +136,9 @@ impl Schema {
         let mut statements = Vec::new();
         if let Some(mapping) = &self.outbox {
             statements.extend(self.missing_outbox(connection, mapping).await?);
-            statements.extend(own_table(connection, "consign_attempt", CREATE_CONSIGN_ATTEMPT).await?);
+            for (table, file) in OUTBOX_TABLES {
+                statements.extend(own_table(connection, table, file).await?);
+            }
         }
         if let Some(mapping) = &self.markers {
             statements.extend(missing_markers(connection, mapping).await?);
@@ -162,9 +173,15 @@ impl Schema {
         if has_pending_index(connection, mapping).await? {
             present.insert("idx_pending".into());
         }
+        let index = match index_word(&shape) {
+            Some(word) if aggregate_index(connection, mapping, &shape).await?.is_none() => Some(word),
+            _ => None,
+        };
+        present.extend(index.map(str::to_owned));
         // Not added to a table with rows, see the file.
         present.insert("sequence".into());
-        let complete = OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
+        let complete = index.is_none()
+            && OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
         Ok((!complete).then(|| render(EXTEND_OUTBOX_EVENT, names, &present)))
     }
 }

@@ -19,7 +19,7 @@ use crate::sqlite::statement::after;
 use crate::statement::{lists, padded};
 
 /// From this many attempts on a row may be a suspect: it was swept twice.
-const SUSPECT_ATTEMPTS: i64 = 2;
+pub(crate) const SUSPECT_ATTEMPTS: i64 = 2;
 
 /// One unit of work; its rows are given out only after COMMIT.
 pub(crate) async fn claim(
@@ -92,7 +92,8 @@ async fn select(
     Ok(due)
 }
 
-async fn mark(
+/// Makes rows this claim's.
+pub(crate) async fn mark(
     connection: &mut SqliteConnection,
     prepared: &Prepared,
     request: &ClaimRequest,
@@ -118,7 +119,8 @@ async fn mark(
     Ok(())
 }
 
-async fn fetch(
+/// Reads the rows just marked.
+pub(crate) async fn fetch(
     connection: &mut SqliteConnection,
     prepared: &Prepared,
     token: &str,

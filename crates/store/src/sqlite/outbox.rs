@@ -138,8 +138,13 @@ impl Outbox {
         findings::outbox(self.database(), self.mapping()).await
     }
 
+    /// Passes a result on; one that says the schema does not fit makes the next call look again.
+    pub(crate) fn noting<R>(&self, result: Result<R, StoreError>) -> Result<R, StoreError> {
+        self.shared.prepared.noting(result)
+    }
+
     /// The table and its statements.
-    async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
+    pub(crate) async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
         let names = self.shared.mapping.clone();
         let reading = self
             .database()
@@ -148,7 +153,7 @@ impl Outbox {
     }
 
     /// A look without the write lock, so that idle relays never shut out anybody. What it misses the next one sees.
-    async fn finds_any(&self, select: &Text) -> Result<bool, StoreError> {
+    pub(crate) async fn finds_any(&self, select: &Text) -> Result<bool, StoreError> {
         let select = select.clone();
         self.database()
             .read(move |connection| {

@@ -9,8 +9,10 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection, raw_sql};
 use crate::mapping::{
     ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
 };
+use crate::order::index_word;
 use crate::sqlite::connection::{Database, UnitError, shielded};
 use crate::sqlite::introspection;
+use crate::sqlite::ordered::aggregate_index;
 use crate::sqlite::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
     CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
@@ -139,9 +141,15 @@ async fn missing_outbox(
     if has_pending_index(connection, mapping).await? {
         present.insert("idx_pending".into());
     }
+    let index = match index_word(&shape) {
+        Some(word) if aggregate_index(connection, mapping, &shape).await?.is_none() => Some(word),
+        _ => None,
+    };
+    present.extend(index.map(str::to_owned));
     // Not added to a table that exists, see the file.
     present.insert("sequence".into());
-    let complete = OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
+    let complete = index.is_none()
+        && OUTBOX_OPTIONAL.iter().chain(&["idx_pending"]).all(|&column| present.contains(column));
     Ok((!complete).then(|| render(EXTEND_OUTBOX_EVENT, &names, &present)))
 }
 
@@ -149,10 +157,12 @@ async fn missing_outbox(
 fn with_index_name(mapping: &OutboxMapping) -> Names {
     let mut names = mapping.names().clone();
     let table = mapping.table().local();
-    if table != OutboxMapping::TABLE
-        && let Ok(name) = Identifier::column(&format!("{table}_pending"))
-    {
-        names.insert("idx_pending", name);
+    for (index, suffix) in [("idx_pending", "pending"), ("idx_aggregate", "aggregate")] {
+        if table != OutboxMapping::TABLE
+            && let Ok(name) = Identifier::column(&format!("{table}_{suffix}"))
+        {
+            names.insert(index, name);
+        }
     }
     names
 }

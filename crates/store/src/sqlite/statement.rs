@@ -41,6 +41,11 @@ files! {
     CLAIM_SELECT = "claim_select";
     CLAIM_MARK = "claim_mark";
     CLAIM_FETCH = "claim_fetch";
+    ORDERED_PAGE = "ordered_page";
+    ORDERED_CHAIN = "ordered_chain";
+    ORDERED_SCAN = "ordered_scan";
+    ORDERED_DEFER = "ordered_defer";
+    BLOCKED_SELECT = "blocked_select";
     SETTLE_SENT = "settle_sent";
     SETTLE_RETRY = "settle_retry";
     SETTLE_RELEASE = "settle_release";

@@ -8,6 +8,7 @@ mod findings;
 mod inbox;
 mod marking;
 mod opening;
+mod ordered;
 mod parking;
 mod processes;
 mod purge;

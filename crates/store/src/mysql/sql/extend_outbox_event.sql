@@ -12,4 +12,6 @@ ALTER TABLE `outbox_event` ALGORITHM = DEFAULT
 -- ? !last_error: , ADD COLUMN `last_error` VARCHAR(1024) CHARACTER SET utf8mb4 NULL
 -- ? !sent_at: , ADD COLUMN `sent_at` DATETIME(6) NULL
 -- ? !idx_pending: , ADD KEY `idx_pending` (`status`, `available_at`, `event_id`)
+-- ? order_by_sequence: , ADD KEY `idx_aggregate` (`aggregate_id`, `status`, `sequence`, `aggregate_type`)
+-- ? order_by_date: , ADD KEY `idx_aggregate` (`aggregate_id`, `status`, `created_at`, `event_id`, `aggregate_type`)
 ;

@@ -11,3 +11,5 @@
 -- ? !last_error: ALTER TABLE "outbox_event" ADD COLUMN "last_error" VARCHAR(1024) NULL;
 -- ? !sent_at: ALTER TABLE "outbox_event" ADD COLUMN "sent_at" TEXT NULL;
 -- ? !idx_pending: CREATE INDEX "idx_pending" ON "outbox_event" ("status", "available_at", "event_id");
+-- ? order_by_sequence: CREATE INDEX "idx_aggregate" ON "outbox_event" ("aggregate_id", "status", "sequence", "aggregate_type");
+-- ? order_by_date: CREATE INDEX "idx_aggregate" ON "outbox_event" ("aggregate_id", "status", "created_at", "event_id", "aggregate_type");

@@ -12,6 +12,7 @@ on_both_servers!(
     every_statement_reads_the_index_its_header_names,
     every_definition_runs_as_it_is,
     the_claim_locks_one_row_for_a_limit_of_one,
+    an_ordered_claim_reads_what_it_looks_at_and_nothing_behind,
 );
 
 /// How a statement reads its table.
@@ -72,6 +73,24 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("parked_fetch", (Index("PRIMARY"), 1)),
         ("parked_lease", (Index("PRIMARY"), 3)),
         ("parked_lock", (Index("PRIMARY"), 1)),
+        // See below, where there is a long aggregate to look at.
+        ("ordered_page", (Any, 1)),
+        ("ordered_chain", (Any, 2)),
+        ("ordered_scan", (Any, 1)),
+        ("ordered_lock", (Index("PRIMARY"), 0)),
+        ("ordered_defer_lock", (Index("PRIMARY"), 0)),
+        ("ordered_defer", (Index("PRIMARY"), 1)),
+        ("blocked_select", (Any, 1)),
+        ("partition_held", (Index("PRIMARY"), 0)),
+        ("partition_lock", (Index("PRIMARY"), 0)),
+        ("partition_insert", (Any, 0)),
+        ("partition_renew", (Index("PRIMARY"), 1)),
+        ("partition_take", (Any, 0)),
+        ("partition_give", (Index("PRIMARY"), 0)),
+        ("partition_status", (Any, 0)),
+        ("relay_seen", (Any, 0)),
+        ("relay_live", (Index("PRIMARY"), 0)),
+        ("relay_leave", (Index("PRIMARY"), 0)),
         // See the tests of parking, which look at all of their tables.
         ("parked_look", (Any, 0)),
         ("parked_select", (Any, 0)),
@@ -85,7 +104,7 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
 }
 
 /// The others, in an order in which they run on an empty database.
-const DEFINITIONS: [&str; 23] = [
+const DEFINITIONS: [&str; 25] = [
     "session",
     "session_unlimited",
     "session_isolation",
@@ -98,6 +117,8 @@ const DEFINITIONS: [&str; 23] = [
     "create_consign_progress",
     "create_consign_parked_delivery",
     "create_consign_audit",
+    "create_consign_partition",
+    "create_consign_relay",
     "extend_outbox_event",
     "extend_consumed_operation",
     "extend_consign_conflict",
@@ -239,6 +260,54 @@ async fn the_claim_locks_one_row_for_a_limit_of_one(server: Server) {
         // One entry of the index and one row.
         assert_eq!(bench.number(&locks).await, 2);
     }
+}
+
+/// An aggregate of thousands of rows costs what one of a few rows costs.
+async fn an_ordered_claim_reads_what_it_looks_at_and_nothing_behind(server: Server) {
+    const LONG: i64 = 5_000;
+    const LIMIT: i64 = 16;
+    let bench = Bench::contract(server).await;
+    bench
+        .run("CREATE INDEX idx_aggregate ON outbox_event (aggregate_id, status, created_at, event_id)")
+        .await;
+    let columns = "event_id, aggregate_id, event_type, payload, status, available_at, created_at";
+    for (first, status, aggregate) in [(0, "NEW", 1), (LONG, "SENT", 1), (2 * LONG, "SENDING", 2)] {
+        bench
+            .run(&format!(
+                "INSERT INTO outbox_event ({columns})
+                 WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
+                 SELECT {first} + a.n + 10 * b.n + 100 * c.n + 1000 * d.n, {aggregate}, 'T', '{{}}', '{status}',
+                     NOW(6) - INTERVAL 1 SECOND, NOW(6) FROM ten a, ten b, ten c, ten d WHERE d.n < 5"
+            ))
+            .await;
+    }
+    bench.run("ANALYZE TABLE outbox_event").await;
+    let (page, chain) = (files()["ordered_page"].clone(), files()["ordered_chain"].clone());
+    let mut session = bench.another_session().await;
+
+    let page = sqlx::query(AssertSqlSafe(page)).bind(LIMIT);
+    let (rows, page_reads) = counted(&mut session, page).await;
+    let head: String = rows[0].try_get_unchecked("head").expect("a head");
+    let chain = sqlx::query(AssertSqlSafe(chain)).bind(head).bind(LIMIT);
+    let (chained, chain_reads) = counted(&mut session, chain).await;
+
+    assert_eq!((rows.len(), chained.len()), (16, 16));
+    assert!(page_reads < 12 * LIMIT, "the page read {page_reads} entries");
+    assert!(chain_reads < 6 * LIMIT, "the chain read {chain_reads} entries");
+}
+
+/// The rows of a query and how many entries it read.
+async fn counted(
+    session: &mut sqlx::MySqlConnection,
+    query: sqlx::query::Query<'_, sqlx::MySql, sqlx::mysql::MySqlArguments>,
+) -> (Vec<sqlx::mysql::MySqlRow>, i64) {
+    raw_sql("FLUSH STATUS").execute(&mut *session).await.expect("the counters start again");
+    let rows = query.fetch_all(&mut *session).await.expect("it reads");
+    let counters = raw_sql("SHOW SESSION STATUS LIKE 'Handler_read%'").fetch_all(session).await;
+    let count = |row: &sqlx::mysql::MySqlRow| {
+        row.try_get_unchecked::<String, _>(1).expect("text").parse::<i64>().expect("a number")
+    };
+    (rows, counters.expect("they can be read").iter().map(count).sum())
 }
 
 #[test]

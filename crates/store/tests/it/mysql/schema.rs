@@ -21,7 +21,7 @@ on_both_servers!(
 );
 
 /// The outbox, the markers, and consign's own.
-const TABLES: usize = 8;
+const TABLES: usize = 10;
 
 fn schema(database: Database) -> Schema {
     Schema::new(database)

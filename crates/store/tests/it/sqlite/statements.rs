@@ -26,8 +26,27 @@ fn plain(name: &str) -> String {
 }
 
 /// What only servers with row locks and other people's triggers have to ask.
-const ONLY_MYSQL: [&str; 4] =
-    ["introspect_triggers.sql", "packet_limit.sql", "parked_lock.sql", "parked_look.sql"];
+const ONLY_MYSQL: [&str; 19] = [
+    "claim_select_from.sql",
+    "create_consign_partition.sql",
+    "create_consign_relay.sql",
+    "introspect_triggers.sql",
+    "ordered_defer_lock.sql",
+    "ordered_lock.sql",
+    "packet_limit.sql",
+    "parked_lock.sql",
+    "parked_look.sql",
+    "partition_give.sql",
+    "partition_held.sql",
+    "partition_insert.sql",
+    "partition_lock.sql",
+    "partition_renew.sql",
+    "partition_status.sql",
+    "partition_take.sql",
+    "relay_leave.sql",
+    "relay_live.sql",
+    "relay_seen.sql",
+];
 
 #[test]
 fn the_dialects_have_the_same_files() {
