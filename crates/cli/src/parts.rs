@@ -21,7 +21,7 @@ mod store;
 mod topology;
 
 pub use filter::AnyFilter;
-pub use store::{MySqlStore, Store, missing_schema, open_store};
+pub use store::{MySqlStore, Partitioned, Store, missing_schema, open_store};
 pub use topology::topology;
 
 /// How long an embedded message stays leased to a consumer that says nothing.

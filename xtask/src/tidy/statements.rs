@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 const DIALECTS: [&str; 2] = ["crates/store/src/mysql/sql", "crates/store/src/sqlite/sql"];
 
 /// What only a server needs: locks by rows, purge behind old snapshots, packets and triggers of other people.
-const SERVER_ONLY: [&str; 5] =
-    ["claim_select_from.sql", "introspect_triggers.sql", "packet_limit.sql", "parked_lock.sql", "parked_look.sql"];
+const SERVER_ONLY: [&str; 5] = [
+    "claim_select_from.sql",
+    "introspect_triggers.sql",
+    "packet_limit.sql",
+    "parked_lock.sql",
+    "parked_look.sql",
+];
 
 pub fn check(files: &[PathBuf]) -> Vec<String> {
     let [first, second] = DIALECTS.map(|folder| (folder, names(files, folder)));

@@ -1,5 +1,7 @@
 //! `consign run`, `consign relay`, `consign consume`: the long-running parts, until a signal asks for a drain.
 
+mod partitions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use consign::consumer::{
 };
 use consign::relay::RelayRuntime;
 use consign::reload::{Reload, reload};
-use consign::shutdown::{Shutdown, shutdown};
+use consign::shutdown::{Shutdown, ShutdownTrigger, shutdown};
 use consign::wakeup::{self, Wakeup};
 use consign_core::inbox::Inbox;
 use consign_core::ports::{InboxStore, OutboxStore, Parking};
@@ -22,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Config, ConfigArguments, ConsumerConfig, OnConflict};
 use crate::exit::Exit;
-use crate::parts::{self, AnyFilter, Broker, Store};
+use crate::parts::{self, AnyFilter, Broker, Partitioned, Store};
 use crate::{command, signals};
 
 /// Payload bytes that share a transaction at most.
@@ -115,18 +117,21 @@ async fn serve<O, I>(
     asked: Asked,
 ) -> anyhow::Result<Exit>
 where
-    O: OutboxStore + 'static,
+    O: OutboxStore + Partitioned + 'static,
     I: InboxStore + Parking + Clone + 'static,
 {
     let Asked { shutdown, reload } = asked;
     let mut relays: JoinSet<(String, Totals)> = JoinSet::new();
+    let mut keepers = Keepers::new();
     let mut wakeups = BTreeMap::new();
     for (name, store) in outboxes {
         let wakeup = Wakeup::default();
         wakeups.insert(name.clone(), wakeup.clone());
+        let store = Arc::new(store);
+        keepers.start(&name, &store, config.relay.partition_lease);
         let runtime = RelayRuntime {
             name: name.clone(),
-            store: Arc::new(store),
+            store,
             destinations: broker.destinations().clone(),
             routes: config.routes.clone(),
             settings: config.relay.settings.clone(),
@@ -168,6 +173,7 @@ where
         let (outbox, totals) = ended.context("a relay broke an invariant")?;
         tracing::info!(outbox, ?totals, "relay drained");
     }
+    keepers.stop().await?;
     if let Some(listening) = listening {
         listening.await.context("the listener for wake-ups broke an invariant")?;
     }
@@ -184,6 +190,32 @@ where
     }
     filter.report();
     Ok(exit)
+}
+
+/// Those who keep the relays' partitions, for as long as the relays have rows in hand.
+struct Keepers {
+    trigger: ShutdownTrigger,
+    stop: Shutdown,
+    tasks: JoinSet<()>,
+}
+
+impl Keepers {
+    fn new() -> Self {
+        let (trigger, stop) = shutdown();
+        Self { trigger, stop, tasks: JoinSet::new() }
+    }
+
+    fn start<O: Partitioned + 'static>(&mut self, outbox: &str, store: &Arc<O>, lease: Duration) {
+        self.tasks.spawn(partitions::keep(outbox.to_owned(), Arc::clone(store), lease, self.stop.clone()));
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.trigger.request();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.context("keeping partitions broke an invariant")?;
+        }
+        Ok(())
+    }
 }
 
 fn settings(config: &Config, consumer: &ConsumerConfig) -> ConsumerSettings {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_store::order::OrderStatus;
 use serde_json::{Value, json};
 
 use crate::config::{Config, ConfigArguments, DestinationConfig};
@@ -47,6 +48,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 async fn document(config: &Config, store: &Store) -> anyhow::Result<Value> {
     let mut outboxes = Vec::new();
+    let mut orders = Vec::new();
     for outbox in &config.outboxes {
         let status = store.outbox_status(outbox).await?;
         outboxes.push(json!({
@@ -55,6 +57,9 @@ async fn document(config: &Config, store: &Store) -> anyhow::Result<Value> {
             "oldest_pending_seconds": status.oldest_pending.map(|age| age.as_secs_f64()),
             "fenced": status.fenced,
         }));
+        if let Some(order) = store.order_status(config, outbox).await? {
+            orders.push(order_document(&outbox.name, &order));
+        }
     }
     let inbox = store.inbox_status(config).await?;
     let mut queues = Vec::new();
@@ -70,12 +75,29 @@ async fn document(config: &Config, store: &Store) -> anyhow::Result<Value> {
     }
     Ok(json!({
         "outbox": outboxes,
+        "order": orders,
         "inbox": {
             "markers": inbox.markers, "conflicts": inbox.conflicts,
             "dead_deliveries": inbox.dead_deliveries, "parked_deliveries": inbox.parked,
         },
         "queues": queues,
     }))
+}
+
+/// Who shares an ordered outbox, and which aggregates wait for people.
+fn order_document(outbox: &str, order: &OrderStatus) -> Value {
+    let relays =
+        order.relays.iter().map(|share| json!({ "relay": share.relay, "partitions": share.partitions }));
+    let blocked = order.blocked.iter().map(|one| {
+        json!({
+            "aggregate_type": one.aggregate_type, "aggregate_id": one.aggregate_id, "dead": one.dead,
+            "waiting": one.waiting,
+        })
+    });
+    json!({
+        "name": outbox, "relays": relays.collect::<Vec<_>>(), "free_partitions": order.free,
+        "blocked": blocked.collect::<Vec<_>>(),
+    })
 }
 
 fn print(document: &Value) -> anyhow::Result<()> {
@@ -91,6 +113,10 @@ fn print(document: &Value) -> anyhow::Result<()> {
         "fenced",
     ];
     print_rows(&outbox, &document["outbox"])?;
+    for order in document["order"].as_array().into_iter().flatten() {
+        print_rows(&["relay", "partitions"], &order["relays"])?;
+        print_rows(&["aggregate_type", "aggregate_id", "dead", "waiting"], &order["blocked"])?;
+    }
     let inbox = ["markers", "conflicts", "dead_deliveries", "parked_deliveries"];
     print_rows(&inbox, &json!([document["inbox"]]))?;
     print_rows(&["destination", "queue", "ready", "delayed", "leased"], &document["queues"])

@@ -1,16 +1,22 @@
 //! The store a config names, in either dialect.
 
 use anyhow::Context;
+use consign::draw::SystemDraw;
 use consign_core::finding::Finding;
+use consign_core::relay::Order;
+use consign_core::time::Draw;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
 use consign_store::mysql::PayloadColumn;
+use consign_store::order::{OrderSettings, OrderStatus};
 use consign_store::status::{InboxStatus, OutboxStatus};
 use consign_store::{mysql, sqlite};
 
 use crate::config::{Config, ConnectionUrl, Database, InboxConfig, OutboxConfig};
 
+mod outbox;
 mod records;
 
+pub use outbox::{MySqlOutbox, Partitioned, SqliteOutbox};
 pub use records::missing_schema;
 
 /// An open store.
@@ -33,17 +39,6 @@ pub struct SqliteStore(pub sqlite::Database);
 macro_rules! dialect {
     ($store:ident, $dialect:ident) => {
         impl $store {
-            /// One outbox per configured table, by name, each looked at once so that a wrong schema fails at start.
-            pub async fn outboxes(&self, config: &Config) -> anyhow::Result<Vec<(String, $dialect::Outbox)>> {
-                let mut outboxes = Vec::new();
-                for outbox in &config.outboxes {
-                    let store = self.outbox(outbox, &config.relay.name)?;
-                    store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
-                    outboxes.push((outbox.name.clone(), store));
-                }
-                Ok(outboxes)
-            }
-
             /// One outbox.
             pub fn outbox(&self, outbox: &OutboxConfig, relay: &str) -> anyhow::Result<$dialect::Outbox> {
                 Ok($dialect::Outbox::new(self.0.clone(), outbox_mapping(outbox)?, relay))
@@ -63,7 +58,11 @@ macro_rules! dialect {
                 let mut findings = self.0.findings(process_micros()).await?;
                 if !config.destinations.is_empty() {
                     for outbox in &config.outboxes {
-                        findings.extend(self.outbox(outbox, &config.relay.name)?.findings().await?);
+                        let store = self.outbox(outbox, &config.relay.name)?;
+                        findings.extend(store.findings().await?);
+                        if let Some(settings) = order_settings(config) {
+                            findings.extend(store.ordered(settings).ordered_findings().await?);
+                        }
                     }
                 }
                 if !config.consumers.is_empty() {
@@ -77,6 +76,56 @@ macro_rules! dialect {
 
 dialect!(MySqlStore, mysql);
 dialect!(SqliteStore, sqlite);
+
+impl MySqlStore {
+    /// What the relay works on: one outbox per configured table, by name, each looked at once so that a wrong schema
+    /// fails at start.
+    pub async fn outboxes(&self, config: &Config) -> anyhow::Result<Vec<(String, MySqlOutbox)>> {
+        let mut outboxes = Vec::new();
+        for outbox in &config.outboxes {
+            let store = self.outbox(outbox, &config.relay.name)?;
+            store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
+            let store = match order_settings(config) {
+                None => MySqlOutbox::Competing(store),
+                Some(settings) => MySqlOutbox::Ordered(store.ordered(settings), process_name(config)),
+            };
+            outboxes.push((outbox.name.clone(), store));
+        }
+        Ok(outboxes)
+    }
+}
+
+impl SqliteStore {
+    /// What the relay works on: one outbox per configured table, by name, each looked at once so that a wrong schema
+    /// fails at start.
+    pub async fn outboxes(&self, config: &Config) -> anyhow::Result<Vec<(String, SqliteOutbox)>> {
+        let mut outboxes = Vec::new();
+        for outbox in &config.outboxes {
+            let store = self.outbox(outbox, &config.relay.name)?;
+            store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
+            let store = match order_settings(config) {
+                None => SqliteOutbox::Competing(store),
+                Some(settings) => SqliteOutbox::Ordered(store.ordered(settings)),
+            };
+            outboxes.push((outbox.name.clone(), store));
+        }
+        Ok(outboxes)
+    }
+}
+
+/// How an ordered relay claims; `None` in competing mode.
+fn order_settings(config: &Config) -> Option<OrderSettings> {
+    match config.relay.settings.order {
+        Order::Competing => None,
+        Order::PerAggregate { dead } => Some(OrderSettings { partitions: config.relay.partitions, dead }),
+    }
+}
+
+/// The relay's name with something of this process's own: two relays of one name, or two lives of one, share nothing.
+fn process_name(config: &Config) -> String {
+    let own = SystemDraw.bits().iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    format!("{}-{own}", config.relay.name)
+}
 
 impl Store {
     /// What `doctor` has to say about the database and the tables.
@@ -93,6 +142,19 @@ impl Store {
             Self::MySql(store) => store.outbox(outbox, "status")?.status().await?,
             Self::Sqlite(store) => store.outbox(outbox, "status")?.status().await?,
         })
+    }
+
+    /// Who holds which share of an ordered outbox, and which aggregates are held up; `None` in competing mode.
+    pub async fn order_status(
+        &self,
+        config: &Config,
+        outbox: &OutboxConfig,
+    ) -> anyhow::Result<Option<OrderStatus>> {
+        let Some(settings) = order_settings(config) else { return Ok(None) };
+        Ok(Some(match self {
+            Self::MySql(store) => store.outbox(outbox, "status")?.ordered(settings).order_status().await?,
+            Self::Sqlite(store) => store.outbox(outbox, "status")?.ordered(settings).order_status().await?,
+        }))
     }
 
     /// The inbox in numbers.
