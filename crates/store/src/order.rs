@@ -98,7 +98,7 @@ pub struct BlockedAggregate {
 
 impl OrderSettings {
     /// Which optional lines of the ordered statements a table needs. `shared` restricts them to partitions.
-    pub(crate) fn words(&self, shape: &TableShape, shared: bool) -> [(&'static str, bool); 6] {
+    pub(crate) fn words(self, shape: &TableShape, shared: bool) -> [(&'static str, bool); 6] {
         let block = self.dead == DeadHead::Block;
         let (typed, numbered) = (shape.has("aggregate_type"), shape.has("sequence"));
         [
@@ -114,7 +114,7 @@ impl OrderSettings {
     /// Turns marked rows into what the claim brings. A row that can never be published is as good as DEAD: under
     /// [`DeadHead::Block`] those behind it go back at once.
     pub(crate) fn deal(
-        &self,
+        self,
         rows: impl IntoIterator<Item = (StoredRow, String)>,
         request: &ClaimRequest,
         more: bool,

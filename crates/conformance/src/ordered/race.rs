@@ -17,7 +17,7 @@ use crate::waiting::within;
 const CLAIMERS: usize = 4;
 const AGGREGATES: u32 = 12;
 const EVENTS: u32 = 9;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What was published, by aggregate, and who is publishing.
 #[derive(Default)]

@@ -92,7 +92,7 @@ pub fn chains_wanted(page: &[Waiting], limits: Limits) -> Vec<(String, u32)> {
 
 /// Decides. `page` holds due rows, the longest waiting first; `chains` what was read for [`chains_wanted`], each the
 /// aggregate's earliest NEW rows in order, due or not.
-pub fn plan(page: &[Waiting], chains: &HashMap<String, Vec<Waiting>>, limits: Limits) -> Plan {
+pub fn plan(page: &[Waiting], chains: &BTreeMap<String, Vec<Waiting>>, limits: Limits) -> Plan {
     let mut deferral = Deferral::default();
     let mut taken: Vec<Vec<&Waiting>> = Vec::new();
     let mut held = Vec::new();

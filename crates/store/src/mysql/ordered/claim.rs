@@ -1,6 +1,6 @@
 //! One ordered claim: look, plan, lock, mark, move what stands in the way; in one short transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use consign_core::lease::ClaimRequest;
@@ -93,7 +93,7 @@ impl Claiming {
         &self,
         connection: &mut MySqlConnection,
         wanted: &[(String, u32)],
-    ) -> Result<HashMap<String, Vec<Waiting>>, UnitError> {
+    ) -> Result<BTreeMap<String, Vec<Waiting>>, UnitError> {
         let mut rows = Vec::new();
         match &self.texts.chains {
             ChainTexts::Indexed(texts) => {
@@ -120,7 +120,7 @@ impl Claiming {
                 }
             }
         }
-        let mut chains: HashMap<String, Vec<Waiting>> = HashMap::new();
+        let mut chains: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
         for row in &rows {
             let row = self.waiting(row)?;
             chains.entry(row.head.clone()).or_default().push(row);

@@ -13,7 +13,7 @@ fn rows(head: &str, ids: &[&str]) -> Vec<Waiting> {
     ids.iter().map(|id| row(id, head)).collect()
 }
 
-fn chains(lists: &[Vec<Waiting>]) -> HashMap<String, Vec<Waiting>> {
+fn chains(lists: &[Vec<Waiting>]) -> BTreeMap<String, Vec<Waiting>> {
     lists.iter().map(|list| (list[0].head.clone(), list.clone())).collect()
 }
 
@@ -30,7 +30,7 @@ fn heads_of_different_aggregates_are_taken_as_they_come() {
     let page = [row("b1", "b1"), row("a1", "a1"), row("free", "free")];
 
     assert_eq!(chains_wanted(&page, limits(10)), []);
-    let plan = plan(&page, &HashMap::new(), limits(10));
+    let plan = plan(&page, &BTreeMap::new(), limits(10));
 
     assert_eq!(ids(&plan), ["b1", "a1", "free"]);
     assert!(plan.deferred.is_empty() && !plan.more && !plan.suspect);
@@ -97,7 +97,7 @@ fn a_row_that_is_sending_holds_its_aggregate_up_and_no_other() {
     let page = [held("a2"), row("b1", "b1"), held("a3")];
 
     assert_eq!(chains_wanted(&page, limits(10)), []);
-    let plan = plan(&page, &HashMap::new(), limits(10));
+    let plan = plan(&page, &BTreeMap::new(), limits(10));
 
     assert_eq!(ids(&plan), ["b1"]);
     assert!(plan.deferred.is_empty(), "they are no hindrance: nothing is behind them");
@@ -109,12 +109,12 @@ fn held_rows_move_when_they_hide_others() {
     let page: Vec<Waiting> =
         (0..limits.page).map(|place| Waiting { held: true, ..row(&format!("a{place}"), "a0") }).collect();
 
-    let crowded = plan(&page, &HashMap::new(), limits);
+    let crowded = plan(&page, &BTreeMap::new(), limits);
     let mut mixed = page.clone();
     for (place, row) in mixed.iter_mut().take(5).enumerate() {
         *row = super::tests::row(&format!("b{place}"), &format!("b{place}"));
     }
-    let mixed = plan(&mixed, &HashMap::new(), limits);
+    let mixed = plan(&mixed, &BTreeMap::new(), limits);
 
     assert_eq!(crowded.deferred.values().flatten().count(), limits.page);
     assert!(crowded.more && crowded.rows.is_empty());
@@ -128,8 +128,8 @@ fn a_chain_that_began_to_be_sent_since_the_page_was_read_is_left_alone() {
     let held = rows("a1", &["a1", "a3"]).into_iter().map(|row| Waiting { held: true, ..row }).collect();
 
     let seen_sending = plan(&page, &chains(&[held]), limits(10));
-    let head_gone = plan(&page, &HashMap::from([("a1".to_owned(), rows("a3", &["a3"]))]), limits(10));
-    let all_gone = plan(&page, &HashMap::new(), limits(10));
+    let head_gone = plan(&page, &BTreeMap::from([("a1".to_owned(), rows("a3", &["a3"]))]), limits(10));
+    let all_gone = plan(&page, &BTreeMap::new(), limits(10));
 
     for plan in [seen_sending, head_gone, all_gone] {
         assert_eq!((ids(&plan), deferred(&plan)), (vec![], vec![]));
@@ -142,7 +142,7 @@ fn rows_behind_a_dead_one_wait_for_people() {
     let blocked = [dead("a2", "a2")];
     let page = [dead("a2", "a2"), dead("a3", "a2")];
 
-    let alone = plan(&blocked, &HashMap::new(), limits(10));
+    let alone = plan(&blocked, &BTreeMap::new(), limits(10));
     let both = plan(&page, &chains(&[page.to_vec()]), limits(10));
 
     assert_eq!((ids(&alone).len(), ids(&both).len()), (0, 0));
@@ -175,9 +175,9 @@ fn a_suspect_goes_alone() {
     let mut head = follower.clone();
     head[0].suspect = true;
 
-    let alone = plan(&first, &HashMap::new(), limits(10));
+    let alone = plan(&first, &BTreeMap::new(), limits(10));
     assert_eq!((ids(&alone), alone.suspect, alone.more), (vec!["a1"], true, true));
-    let before = plan(&second, &HashMap::new(), limits(10));
+    let before = plan(&second, &BTreeMap::new(), limits(10));
     assert_eq!((ids(&before), before.suspect), (vec!["b1"], false));
     assert_eq!(ids(&plan(&follower, &chains(&[links]), limits(10))), ["a1"], "a chain ends before it");
     let begun = plan(&follower, &chains(&[head]), limits(10));
@@ -204,7 +204,7 @@ fn a_full_page_says_that_more_may_be_due() {
     let page: Vec<Waiting> =
         (0..limits.page).map(|place| row(&format!("e{place}"), &format!("e{place}"))).collect();
 
-    let plan = plan(&page, &HashMap::new(), limits);
+    let plan = plan(&page, &BTreeMap::new(), limits);
 
     assert_eq!((plan.rows.len(), plan.more), (8, true));
 }
@@ -277,7 +277,7 @@ fn no_plan_takes_a_row_before_an_earlier_unfinished_one() {
         let mut page: Vec<Waiting> = fresh.iter().filter(|row| row.wait_micros <= 0).cloned().collect();
         page.sort_by_key(|row| draw(100) + row.payload_bytes);
         page.truncate(limits.page);
-        let read: HashMap<String, Vec<Waiting>> = chains_wanted(&page, limits)
+        let read: BTreeMap<String, Vec<Waiting>> = chains_wanted(&page, limits)
             .into_iter()
             .map(|(head, length)| {
                 let links = fresh.iter().filter(|row| row.head == head).take(length as usize);

@@ -1,6 +1,6 @@
 //! One ordered claim: look, plan, mark, move what stands in the way; under the file's write lock.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use consign_core::lease::ClaimRequest;
@@ -70,8 +70,8 @@ impl Claiming {
         &self,
         connection: &mut SqliteConnection,
         wanted: &[(String, u32)],
-    ) -> Result<HashMap<String, Vec<Waiting>>, UnitError> {
-        let mut chains: HashMap<String, Vec<Waiting>> = HashMap::new();
+    ) -> Result<BTreeMap<String, Vec<Waiting>>, UnitError> {
+        let mut chains: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
         match &self.texts.chains {
             ChainTexts::Indexed(text) => {
                 for (head, length) in wanted {

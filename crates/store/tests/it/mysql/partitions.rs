@@ -24,7 +24,7 @@ on_both_servers!(
 );
 
 const PARTITIONS: u16 = 16;
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn ordered(bench: &Bench) -> OrderedOutbox {
