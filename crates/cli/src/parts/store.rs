@@ -87,12 +87,30 @@ impl MySqlStore {
             store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
             let store = match order_settings(config) {
                 None => MySqlOutbox::Competing(store),
-                Some(settings) => MySqlOutbox::Ordered(store.ordered(settings), process_name(config)),
+                Some(settings) => {
+                    let ordered = shared(&store, settings).await?;
+                    if ordered.settings().partitions == 0 {
+                        tracing::warn!(
+                            outbox = outbox.name,
+                            "there is no consign_partition: relays do not share aggregates, run `consign migrate`"
+                        );
+                    }
+                    MySqlOutbox::Ordered(ordered, process_name(config))
+                }
             };
             outboxes.push((outbox.name.clone(), store));
         }
         Ok(outboxes)
     }
+}
+
+/// An ordered outbox, with partitions where the database has their tables.
+async fn shared(store: &mysql::Outbox, settings: OrderSettings) -> anyhow::Result<mysql::OrderedOutbox> {
+    let ordered = store.ordered(settings);
+    if ordered.can_share().await? {
+        return Ok(ordered);
+    }
+    Ok(store.ordered(OrderSettings { partitions: 0, ..settings }))
 }
 
 impl SqliteStore {
@@ -152,7 +170,9 @@ impl Store {
     ) -> anyhow::Result<Option<OrderStatus>> {
         let Some(settings) = order_settings(config) else { return Ok(None) };
         Ok(Some(match self {
-            Self::MySql(store) => store.outbox(outbox, "status")?.ordered(settings).order_status().await?,
+            Self::MySql(store) => {
+                shared(&store.outbox(outbox, "status")?, settings).await?.order_status().await?
+            }
             Self::Sqlite(store) => store.outbox(outbox, "status")?.ordered(settings).order_status().await?,
         }))
     }

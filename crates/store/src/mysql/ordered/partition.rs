@@ -10,9 +10,10 @@ use sqlx::{MySqlConnection, Row, query};
 use uuid::Uuid;
 
 use super::{Held, OrderedOutbox};
-use crate::mapping::OutboxMapping;
+use crate::mapping::{Identifier, OutboxMapping};
 use crate::mysql::connection::{Lane, UnitError};
 use crate::mysql::failure::migrated;
+use crate::mysql::introspection;
 use crate::mysql::outbox::count;
 use crate::mysql::statement::{
     PARTITION_GIVE, PARTITION_HELD, PARTITION_INSERT, PARTITION_LOCK, PARTITION_RENEW, PARTITION_TAKE, QUOTE,
@@ -31,6 +32,27 @@ struct Key {
 }
 
 impl OrderedOutbox {
+    /// Whether the database has the tables that relays share aggregates by; `consign migrate` makes them. Without them
+    /// every relay claims everything, which keeps the order just as well.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub async fn can_share(&self) -> Result<bool, StoreError> {
+        let look = self.outbox.database().read(Lane::General, |connection| {
+            async move {
+                for table in ["consign_partition", "consign_relay"] {
+                    let table = Identifier::table(table).expect("a constant name");
+                    if introspection::engine(connection, &table).await?.is_none() {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            .boxed()
+        });
+        look.await
+    }
+
     /// Looks at all partitions once: keeps this relay's, takes free ones up to its share, gives up what is above it.
     /// `relay` must be unique for each life of a process, such as its name with random bits. What is held is claimed
     /// from until `lease` is over; call it several times per lease. Without partitions it does nothing.
