@@ -52,6 +52,7 @@ pub trait OutboxStore: Send + Sync {
     /// others skipped; each becomes SENDING under the request's token with its attempts raised by one. Returns only
     /// after COMMIT. A row swept twice is claimed alone, marked [`Claim::suspected`]. A row that cannot be
     /// decoded comes back as malformed and hinders nobody. On [`StoreError::CommitUnknown`] nothing is owned.
+    /// A store may pass by a row that turns up with an old date, or was locked, for a bounded number of claims.
     /// Dropping the future loses at most time: the unit of work runs to its end.
     fn claim(&self, request: ClaimRequest) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
