@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use consign_core::route::{DestinationName, RouteTable};
 
+mod attempts;
 mod checker;
 mod consumer;
 mod destination;
@@ -32,6 +33,7 @@ mod store;
 mod url;
 mod written;
 
+pub use attempts::AttemptConfig;
 pub use checker::Environment;
 pub use consumer::{ConsumerConfig, OnConflict};
 pub use destination::{
@@ -70,6 +72,8 @@ pub struct Config {
     pub inbox: InboxConfig,
     /// The relay and its retry policy.
     pub relay: RelayConfig,
+    /// The log of attempts.
+    pub attempts: AttemptConfig,
     /// The destinations by name.
     pub destinations: BTreeMap<DestinationName, DestinationConfig>,
     /// Which events go where.
@@ -151,6 +155,8 @@ impl Config {
         let store = store::store(checker, store);
         let outboxes = store::outboxes(checker, outbox);
         let inbox = store::inbox(checker, inbox);
+        horizon::check_sent_retention(checker, &outboxes, &inbox);
+        let attempts = attempts::attempts(checker, &relay);
         let retry = retry::policy(checker, retry);
         let relay = relay::relay(checker, relay, retry);
         let of_destinations = retry::of_destinations(checker, &mut destination, retry);
@@ -174,6 +180,7 @@ impl Config {
             outboxes,
             inbox,
             relay,
+            attempts,
             destinations,
             routes,
             consumers,

@@ -2,7 +2,7 @@
 //!
 //! - `config`: consign.toml, as written and as checked. `parts`: stores and destinations made from it.
 //! - `command`: one file per command. `output`: tables and JSON. `exit`: exit codes. `signals`: draining. `reload`: SIGHUP.
-//! - `schema`: what payloads must look like.
+//! - `schema`: what payloads must look like. `retention`: what the relay forgets in the background.
 //! - `age`: ages on the command line. `actor`: who decides, for the audit. `pace`: how fast bulk work goes.
 
 mod actor;
@@ -14,6 +14,7 @@ mod output;
 mod pace;
 mod parts;
 mod reload;
+mod retention;
 mod schema;
 mod signals;
 
@@ -65,7 +66,7 @@ enum Command {
     Dead(command::dead::Arguments),
     /// Publish sent events again under the same event ids: by id, type, aggregate or time.
     Replay(command::replay::Arguments),
-    /// Delete markers that are older than any copy of their events can be.
+    /// Delete sent events and markers that nobody needs any more, in small batches.
     Purge(command::purge::Arguments),
     /// Measure throughput on the configured parts.
     Bench(command::bench::Arguments),

@@ -91,6 +91,8 @@ pub struct StoreCapabilities {
     pub exact_payload: bool,
     /// The payload column keeps text as written, as long as it is JSON.
     pub exact_json_text: bool,
+    /// A sent row stays as SENT. Without it the settle deletes the row.
+    pub keeps_sent: bool,
     /// The table has the optional columns: headers, destination, route key, aggregate type and version, business
     /// key, last error and last outcome.
     pub full_table: bool,

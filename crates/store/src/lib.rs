@@ -4,7 +4,7 @@
 //!   rendered for those names. [`introspection`]: what a table really has.
 //! - [`append`]: what producers may append. [`row`]: a stored row on its way to a claim. [`settling`]: settlements
 //!   grouped into statements. [`headers`], [`diagnostic`]: headers as JSON text, texts cut to their column.
-//! - Ordered claims: [`order`].
+//! - Ordered claims: [`order`]. What is kept for how long: [`retention`].
 //! - What a consumer demands of its markers: [`demand`]. Counts: [`status`]. What people look at and decide about: [`record`], [`replay`].
 //! - `mysql`, `sqlite`: the dialects, behind the features of the same names. SQL lives in their `sql` folders.
 
@@ -19,6 +19,7 @@ pub mod mysql;
 pub mod order;
 pub mod record;
 pub mod replay;
+pub mod retention;
 pub mod row;
 pub mod settling;
 #[cfg(feature = "sqlite")]

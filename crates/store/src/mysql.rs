@@ -1,7 +1,8 @@
 //! MySQL 8 and later, and MariaDB 10.6 and later.
 //!
 //! - `connection`: pools, units of work. `failure`: what the server's errors mean. `statement`, `introspection`.
-//! - `outbox` with `claim`, `settle`, `sweep`, `append`, `dead`, `decide`, `replay`: the outbox. `inbox`: markers and business writes.
+//! - `outbox` with `claim`, `settle`, `sweep`, `attempts`, `append`, `dead`, `decide`, `replay`, `retention`: the outbox.
+//!   `inbox`: markers and business writes.
 //! - `ordered`: claims in the order of each aggregate, and partitions.
 //! - `audit`: what people did.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
@@ -9,6 +10,7 @@
 //! Lock order: outbox rows by primary key ascending; a marker before the business rows of its operation.
 
 mod append;
+mod attempts;
 mod audit;
 mod bookmark;
 mod claim;
@@ -24,6 +26,7 @@ mod outbox;
 mod packet;
 mod prepared;
 mod replay;
+mod retention;
 mod schema;
 mod settle;
 mod statement;

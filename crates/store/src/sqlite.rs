@@ -13,6 +13,7 @@
 //! get it in time is contended and owns nothing.
 
 mod append;
+mod attempts;
 mod audit;
 mod claim;
 mod connection;
@@ -26,6 +27,7 @@ mod ordered;
 mod outbox;
 mod prepared;
 mod replay;
+mod retention;
 mod schema;
 mod settle;
 mod statement;

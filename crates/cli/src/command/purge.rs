@@ -1,4 +1,7 @@
-//! `consign purge`: deletes markers that are older than any copy of their events can be.
+//! `consign purge`: deletes markers that are older than any copy of their events can be, and sent rows that nobody
+//! replays any more.
+//!
+//! - `sent`: sent rows of the outboxes. Markers are here.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -14,30 +17,42 @@ use crate::exit::Exit;
 use crate::output;
 use crate::{age, parts, signals};
 
+mod sent;
+
 const DAY: u64 = 86_400;
 
 /// What `consign purge` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  consign purge --markers\n  consign purge --markers --yes\n  \
-                  consign purge --markers --older-than 90d --batch 500 --yes --json\n\n\
-                  Without --yes nothing is deleted: the number and the oldest date are told. A marker is what keeps a late \
+                  consign purge --markers --older-than 90d --batch 500 --yes --json\n  \
+                  consign purge --sent --older-than 7d --dry-run\n  consign purge --sent --older-than 7d --yes\n\n\
+                  Without --yes nothing is deleted: the number and the oldest date are told. Sent rows go in batches that adapt \
+                  so that none holds its locks for longer than some 50 ms; an age below replay_horizon_days is refused with \
+                  exit code 2. A marker is what keeps a late \
                   copy of its event from being applied again, so an age below the config's horizon (publishing, consuming \
                   and replay) is refused with exit code 2. Ctrl-C stops between two batches.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
     /// Markers of applied operations.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sent")]
     markers: bool,
-    /// Those applied longer ago than this, such as 30d [default: retention_days of [inbox]].
+    /// Sent rows of the outboxes.
+    #[arg(long)]
+    sent: bool,
+    /// Those applied or sent longer ago than this, such as 30d [default: retention_days of [inbox] or [[outbox]]].
     #[arg(long, value_name = "AGE", value_parser = age::parse)]
     older_than: Option<Duration>,
-    /// Markers looked at and deleted in one transaction.
+    /// Markers looked at and deleted in one transaction; the most sent rows.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
     /// Delete, rather than tell what would be deleted.
     #[arg(long)]
     yes: bool,
+    /// Tell what would be deleted, which is what happens without --yes.
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -46,6 +61,15 @@ pub struct Arguments {
 /// Plans or purges.
 pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let config = arguments.config.load()?;
+    if arguments.sent {
+        let purge = sent::Purge {
+            older_than: arguments.older_than,
+            rows_max: arguments.batch,
+            delete: arguments.yes && !arguments.dry_run,
+            json: arguments.json,
+        };
+        return sent::run(&config, &purge).await;
+    }
     let retention = match retention(&config, &arguments) {
         Ok(retention) => retention,
         Err(refusal) => {
@@ -65,8 +89,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 fn retention(config: &Config, arguments: &Arguments) -> Result<Duration, String> {
     if !arguments.markers {
         return Err(
-            "say what to purge: --markers purges markers of applied operations; SENT rows of the outbox are \
-                    not purged by this version"
+            "say what to purge: --markers purges markers of applied operations, --sent purges sent rows of the outboxes"
                 .into(),
         );
     }

@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use crate::config::{Config, ConfigArguments, ConsumerConfig, OnConflict};
 use crate::exit::Exit;
 use crate::parts::{self, AnyFilter, Broker, Partitioned, Store};
+use crate::retention;
 use crate::{command, signals};
 
 /// Payload bytes that share a transaction at most.
@@ -81,12 +82,20 @@ pub async fn run(arguments: Arguments, role: Role) -> anyhow::Result<Exit> {
         Store::MySql(store) => {
             let outboxes = if role.relays() { store.outboxes(&config).await? } else { Vec::new() };
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
-            serve(&config, clock, &broker, outboxes, inbox, asked).await
+            let forgetful = if role.relays() { store.relay_outboxes(&config)? } else { Vec::new() };
+            let forgetting = retention::start(&config, forgetful, &asked.shutdown);
+            let exit = serve(&config, clock, &broker, outboxes, inbox, asked).await?;
+            retention::end(forgetting).await?;
+            Ok(exit)
         }
         Store::Sqlite(store) => {
             let outboxes = if role.relays() { store.outboxes(&config).await? } else { Vec::new() };
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
-            serve(&config, clock, &broker, outboxes, inbox, asked).await
+            let forgetful = if role.relays() { store.relay_outboxes(&config)? } else { Vec::new() };
+            let forgetting = retention::start(&config, forgetful, &asked.shutdown);
+            let exit = serve(&config, clock, &broker, outboxes, inbox, asked).await?;
+            retention::end(forgetting).await?;
+            Ok(exit)
         }
     }
 }

@@ -10,10 +10,12 @@ use consign_core::retry::RetryPolicy;
 
 use super::checker::Checker;
 use super::consumer::ConsumerConfig;
-use super::store::InboxConfig;
+use super::store::{InboxConfig, OutboxConfig};
 
 /// The longest pause between two tries of a delivery, however long `retry_delay_seconds` doubles.
 const CONSUMER_PAUSE_MAX: Duration = Duration::from_mins(1);
+
+const DAY: u64 = 86_400;
 
 /// How late a copy of an event may come, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +76,27 @@ impl fmt::Display for Horizon {
     }
 }
 
+/// Refuses to purge sent events while somebody may replay them.
+pub fn check_sent_retention(checker: &mut Checker<'_>, outboxes: &[OutboxConfig], inbox: &InboxConfig) {
+    let days = |span: Duration| span.as_secs() / DAY;
+    for (index, outbox) in outboxes.iter().enumerate() {
+        if let Some(retention) = outbox.retention.filter(|retention| *retention < inbox.replay_horizon) {
+            checker.refuse(
+                &format!("outbox[{index}].retention_days"),
+                format!(
+                    "{} is less than replay_horizon_days, which is {}: a sent event that is purged cannot be replayed; raise \
+                     it to {} or more, or lower replay_horizon_days",
+                    days(retention),
+                    days(inbox.replay_horizon),
+                    days(inbox.replay_horizon)
+                ),
+            );
+        }
+    }
+}
+
 /// Refuses to forget markers while copies of their events may still come.
 pub fn check_retention(checker: &mut Checker<'_>, inbox: &InboxConfig, horizon: Horizon) {
-    const DAY: u64 = 86_400;
     let Some(retention) = inbox.retention.filter(|retention| *retention < horizon.total()) else { return };
     checker.refuse(
         "inbox.retention_days",

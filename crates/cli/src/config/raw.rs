@@ -58,6 +58,8 @@ pub struct RawOutbox {
     pub name: String,
     pub table: String,
     pub columns: BTreeMap<String, String>,
+    pub on_sent: String,
+    pub retention_days: Option<u64>,
 }
 
 /// `[inbox]`
@@ -110,6 +112,8 @@ pub struct RawRelay {
     pub sweep_delay_seconds: Option<u64>,
     pub drain_seconds: u64,
     pub wakeup: Option<String>,
+    pub attempt_log: String,
+    pub attempt_days: u64,
 }
 
 /// `[retry]`
@@ -202,7 +206,13 @@ impl Default for RawStore {
 
 impl Default for RawOutbox {
     fn default() -> Self {
-        Self { name: "outbox".into(), table: "outbox_event".into(), columns: BTreeMap::new() }
+        Self {
+            name: "outbox".into(),
+            table: "outbox_event".into(),
+            columns: BTreeMap::new(),
+            on_sent: "keep".into(),
+            retention_days: None,
+        }
     }
 }
 
@@ -258,6 +268,8 @@ impl Default for RawRelay {
             sweep_delay_seconds: None,
             drain_seconds: settings.drain.as_secs(),
             wakeup: None,
+            attempt_log: "all".into(),
+            attempt_days: 7,
         }
     }
 }

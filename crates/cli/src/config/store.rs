@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use consign_store::retention::OnSent;
+
 use super::checker::{Checker, Named};
 use super::raw::{RawInbox, RawOutbox, RawStore};
 use super::url::ConnectionUrl;
@@ -83,6 +85,10 @@ pub struct OutboxConfig {
     pub table: String,
     /// Contract columns that have other names here, and those names.
     pub columns: BTreeMap<String, String>,
+    /// What becomes of a row that was sent.
+    pub on_sent: OnSent,
+    /// How long sent rows are kept; `None` keeps them for ever.
+    pub retention: Option<Duration>,
 }
 
 /// The marker table.
@@ -182,7 +188,8 @@ pub fn outboxes(checker: &mut Checker<'_>, raw: Vec<RawOutbox>) -> Vec<OutboxCon
     let raw = if raw.is_empty() { vec![RawOutbox::default()] } else { raw };
     let outboxes: Vec<OutboxConfig> = raw
         .into_iter()
-        .map(|RawOutbox { name, table, columns }| OutboxConfig { name, table, columns })
+        .enumerate()
+        .map(|(index, raw)| outbox(checker, &format!("outbox[{index}]"), raw))
         .collect();
     for (index, outbox) in outboxes.iter().enumerate() {
         let key = format!("outbox[{index}]");
@@ -195,6 +202,15 @@ pub fn outboxes(checker: &mut Checker<'_>, raw: Vec<RawOutbox>) -> Vec<OutboxCon
     checker.unique(&names, |index| format!("outbox[{index}].name"));
     checker.unique(&tables, |index| format!("outbox[{index}].table"));
     outboxes
+}
+
+fn outbox(checker: &mut Checker<'_>, key: &str, raw: RawOutbox) -> OutboxConfig {
+    let RawOutbox { name, table, columns, on_sent, retention_days } = raw;
+    let words = [("keep", OnSent::Keep), ("delete", OnSent::Delete)];
+    let on_sent = checker.choice(&format!("{key}.on_sent"), &on_sent, &words).unwrap_or_default();
+    let retention_days =
+        retention_days.map(|days| checker.within(&format!("{key}.retention_days"), days, 0..=DAYS_MAX));
+    OutboxConfig { name, table, columns, on_sent, retention: retention_days.map(days) }
 }
 
 /// Checks `[inbox]`.

@@ -21,13 +21,15 @@ pub enum Difference {
 }
 
 /// Keys of `[relay]` that a running relay keeps.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 8] = [
     "relay.name",
     "relay.mode",
     "relay.on_dead",
     "relay.partitions",
     "relay.partition_lease_seconds",
     "relay.wakeup",
+    "relay.attempt_log",
+    "relay.attempt_days",
 ];
 
 impl Written {

@@ -8,6 +8,7 @@ use consign_core::time::Draw;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
 use consign_store::mysql::PayloadColumn;
 use consign_store::order::{OrderSettings, OrderStatus};
+use consign_store::retention::Keeping;
 use consign_store::status::{InboxStatus, OutboxStatus};
 use consign_store::{mysql, sqlite};
 
@@ -39,7 +40,21 @@ pub struct SqliteStore(pub sqlite::Database);
 macro_rules! dialect {
     ($store:ident, $dialect:ident) => {
         impl $store {
-            /// One outbox.
+            /// The outboxes of the config as the relay keeps them, in its order.
+            pub fn relay_outboxes(&self, config: &Config) -> anyhow::Result<Vec<$dialect::Outbox>> {
+                config.outboxes.iter().map(|outbox| self.relay_outbox(config, outbox)).collect()
+            }
+
+            fn relay_outbox(
+                &self,
+                config: &Config,
+                outbox: &OutboxConfig,
+            ) -> anyhow::Result<$dialect::Outbox> {
+                let (mapping, keeping) = (outbox_mapping(outbox)?, keeping(config, outbox));
+                Ok($dialect::Outbox::with_keeping(self.0.clone(), mapping, &config.relay.name, keeping))
+            }
+
+            /// One outbox, to look at and to decide about.
             pub fn outbox(&self, outbox: &OutboxConfig, relay: &str) -> anyhow::Result<$dialect::Outbox> {
                 Ok($dialect::Outbox::new(self.0.clone(), outbox_mapping(outbox)?, relay))
             }
@@ -83,7 +98,7 @@ impl MySqlStore {
     pub async fn outboxes(&self, config: &Config) -> anyhow::Result<Vec<(String, MySqlOutbox)>> {
         let mut outboxes = Vec::new();
         for outbox in &config.outboxes {
-            let store = self.outbox(outbox, &config.relay.name)?;
+            let store = self.relay_outbox(config, outbox)?;
             store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
             let store = match order_settings(config) {
                 None => MySqlOutbox::Competing(store),
@@ -119,7 +134,7 @@ impl SqliteStore {
     pub async fn outboxes(&self, config: &Config) -> anyhow::Result<Vec<(String, SqliteOutbox)>> {
         let mut outboxes = Vec::new();
         for outbox in &config.outboxes {
-            let store = self.outbox(outbox, &config.relay.name)?;
+            let store = self.relay_outbox(config, outbox)?;
             store.shape().await.with_context(|| format!("outbox {:?}", outbox.name))?;
             let store = match order_settings(config) {
                 None => SqliteOutbox::Competing(store),
@@ -258,6 +273,11 @@ fn mysql_options(config: &Config) -> anyhow::Result<mysql::Options> {
 fn exposed(url: &ConnectionUrl) -> String {
     let text = url.expose();
     text.strip_prefix("mariadb://").map_or(text.clone(), |rest| format!("mysql://{rest}"))
+}
+
+/// What a relay keeps of an outbox.
+fn keeping(config: &Config, outbox: &OutboxConfig) -> Keeping {
+    Keeping { on_sent: outbox.on_sent, attempts: config.attempts.log, lease: config.relay.settings.lease }
 }
 
 fn outbox_mapping(outbox: &OutboxConfig) -> anyhow::Result<OutboxMapping> {

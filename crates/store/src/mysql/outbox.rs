@@ -13,12 +13,14 @@ use sqlx::{MySql, MySqlConnection, Row, query};
 
 use crate::append::AppendError;
 use crate::introspection::{ColumnKind, TableShape};
-use crate::mapping::{Identifier, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{OUTBOX_REQUIRED, OutboxMapping};
+use crate::mysql::attempts::AttemptTexts;
 use crate::mysql::bookmark::Bookmark;
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::prepared::Kept;
 use crate::mysql::statement::{self, ListText, Text};
 use crate::mysql::{append, claim, findings, introspection, settle, sweep};
+use crate::retention::{Keeping, OnSent};
 use crate::settling::orders;
 use crate::status::OutboxStatus;
 
@@ -35,6 +37,7 @@ struct Shared {
     database: Database,
     mapping: OutboxMapping,
     relay: String,
+    keeping: Keeping,
     prepared: Kept<Prepared>,
     bookmark: Arc<Bookmark>,
 }
@@ -43,8 +46,6 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) shape: TableShape,
-    /// Whether `consign_attempt` exists.
-    pub(crate) attempts: bool,
     /// The server's `max_allowed_packet`, in bytes.
     pub(crate) packet_bytes_max: usize,
     pub(crate) claim_select: Text,
@@ -59,14 +60,26 @@ pub(crate) struct Prepared {
     pub(crate) sweep_select: Text,
     pub(crate) sweep_return: ListText,
     pub(crate) sweep_dead: ListText,
-    pub(crate) attempt_insert: Text,
+    /// Whether a sent row is deleted.
+    pub(crate) deletes_sent: bool,
+    pub(crate) log: AttemptTexts,
 }
 
 impl Outbox {
-    /// The outbox at `mapping` in `database`. `relay` names this process in records of fenced settlements.
+    /// The outbox at `mapping` in `database`, which keeps everything. `relay` names this process in records of attempts.
     pub fn new(database: Database, mapping: OutboxMapping, relay: impl Into<String>) -> Self {
+        Self::with_keeping(database, mapping, relay, Keeping::default())
+    }
+
+    /// The same, keeping what `keeping` says.
+    pub fn with_keeping(
+        database: Database,
+        mapping: OutboxMapping,
+        relay: impl Into<String>,
+        keeping: Keeping,
+    ) -> Self {
         let (prepared, bookmark) = (Kept::default(), Arc::default());
-        let shared = Shared { database, mapping, relay: relay.into(), prepared, bookmark };
+        let shared = Shared { database, mapping, relay: relay.into(), keeping, prepared, bookmark };
         Self { shared: Arc::new(shared) }
     }
 
@@ -129,7 +142,7 @@ impl Outbox {
         let names = self.shared.mapping.names();
         let by_status = Text::new(statement::OUTBOX_STATUS, names, &prepared.shape);
         let pending = Text::new(statement::OUTBOX_PENDING, names, &prepared.shape);
-        let fenced = prepared.attempts.then(|| Text::own(statement::ATTEMPT_COUNT));
+        let fenced = prepared.log.exists().then(|| Text::own(statement::ATTEMPT_COUNT));
         let reading = self.database().read(Lane::General, move |connection| {
             async move { read_status(connection, &by_status, &pending, fenced.as_ref()).await }.boxed()
         });
@@ -151,9 +164,10 @@ impl Outbox {
 
     /// The table and its statements.
     pub(crate) async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
-        let names = self.shared.mapping.clone();
+        let (names, keeping, relay) =
+            (self.shared.mapping.clone(), self.shared.keeping, self.shared.relay.clone());
         let reading = self.database().read(Lane::General, move |connection| {
-            async move { Prepared::read(connection, &names).await }.boxed()
+            async move { Prepared::read(connection, &names, keeping, &relay).await }.boxed()
         });
         self.shared.prepared.get(reading).await
     }
@@ -173,8 +187,7 @@ impl OutboxStore for Outbox {
     async fn settle(&self, batch: &SettleBatch) -> Result<Vec<Settled>, StoreError> {
         let orders = orders(batch);
         let prepared = self.prepared().await?;
-        let relay = self.shared.relay.clone();
-        let result = settle::settle(self.database(), prepared, relay, orders, batch.repeat).await;
+        let result = settle::settle(self.database(), prepared, orders, batch.repeat).await;
         self.shared.prepared.noting(result)
     }
 
@@ -186,7 +199,12 @@ impl OutboxStore for Outbox {
 }
 
 impl Prepared {
-    async fn read(connection: &mut MySqlConnection, mapping: &OutboxMapping) -> Result<Self, UnitError> {
+    async fn read(
+        connection: &mut MySqlConnection,
+        mapping: &OutboxMapping,
+        keeping: Keeping,
+        relay: &str,
+    ) -> Result<Self, UnitError> {
         let names = mapping.names();
         let shape = introspection::shape(connection, OutboxMapping::TABLE, names).await?;
         let Some(shape) = shape else {
@@ -209,18 +227,18 @@ impl Prepared {
             ))
             .into());
         }
-        let attempts = Identifier::table("consign_attempt").expect("a constant name");
+        let log = AttemptTexts::read(connection, names, &shape, keeping, relay).await?;
+        let deletes_sent = keeping.on_sent == OnSent::Delete;
         let facts = query(Text::own(statement::SESSION_FACTS).sql()).fetch_one(&mut *connection).await?;
         let packet: String = facts.try_get_unchecked("max_allowed_packet")?;
         let list = |file| ListText::new(file, names, &shape);
         Ok(Self {
-            attempts: introspection::engine(connection, &attempts).await?.is_some(),
             packet_bytes_max: packet.parse().unwrap_or(1 << 20),
             claim_select: Text::new(statement::CLAIM_SELECT, names, &shape),
             claim_select_from: claim_select_from(mapping, &shape),
             claim_mark: list(statement::CLAIM_MARK),
             claim_fetch: list(statement::CLAIM_FETCH),
-            settle_sent: list(statement::SETTLE_SENT),
+            settle_sent: list(if deletes_sent { statement::SETTLE_DELETE } else { statement::SETTLE_SENT }),
             settle_retry: list(statement::SETTLE_RETRY),
             settle_release: list(statement::SETTLE_RELEASE),
             settle_dead: list(statement::SETTLE_DEAD),
@@ -228,7 +246,8 @@ impl Prepared {
             sweep_select: Text::new(statement::SWEEP_SELECT, names, &shape),
             sweep_return: list(statement::SWEEP_RETURN),
             sweep_dead: list(statement::SWEEP_DEAD),
-            attempt_insert: Text::own(statement::ATTEMPT_INSERT),
+            deletes_sent,
+            log,
             shape,
         })
     }

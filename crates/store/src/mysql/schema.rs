@@ -17,18 +17,15 @@ use crate::mysql::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
     CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PARTITION,
     CREATE_CONSIGN_PROGRESS, CREATE_CONSIGN_RELAY, CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT,
-    EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
-    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    EXTEND_CONSIGN_ATTEMPT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION,
+    EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
 use crate::order::index_word;
 use crate::statement::Rendering;
 
-/// consign's own tables beside an outbox.
-const OUTBOX_TABLES: [(&str, &str); 3] = [
-    ("consign_attempt", CREATE_CONSIGN_ATTEMPT),
-    ("consign_partition", CREATE_CONSIGN_PARTITION),
-    ("consign_relay", CREATE_CONSIGN_RELAY),
-];
+/// consign's own tables beside an outbox and its attempts.
+const OUTBOX_TABLES: [(&str, &str); 2] =
+    [("consign_partition", CREATE_CONSIGN_PARTITION), ("consign_relay", CREATE_CONSIGN_RELAY)];
 
 /// The type of the payload column in a new outbox. A table that exists keeps its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +133,7 @@ impl Schema {
         let mut statements = Vec::new();
         if let Some(mapping) = &self.outbox {
             statements.extend(self.missing_outbox(connection, mapping).await?);
+            statements.extend(missing_attempts(connection).await?);
             for (table, file) in OUTBOX_TABLES {
                 statements.extend(own_table(connection, table, file).await?);
             }
@@ -229,6 +227,9 @@ async fn missing_comparison(
     Ok(statements.collect())
 }
 
+/// What `consign_attempt` gained since its first version.
+const ATTEMPT_ADDED: [&str; 1] = ["started_at"];
+
 /// What `consign_conflict` gained since its first version.
 pub(crate) const CONFLICT_ADDED: [&str; 6] =
     ["id", "message_id", "message_type", "headers", "existing_payload", "existing_payload_bytes"];
@@ -252,6 +253,11 @@ pub(crate) async fn own_columns(
         }
         present
     }))
+}
+
+async fn missing_attempts(connection: &mut MySqlConnection) -> Result<Option<String>, UnitError> {
+    let present = own_columns(connection, "consign_attempt", &ATTEMPT_ADDED).await?;
+    Ok(missing_record(present, &ATTEMPT_ADDED, CREATE_CONSIGN_ATTEMPT, EXTEND_CONSIGN_ATTEMPT))
 }
 
 async fn missing_records(connection: &mut MySqlConnection) -> Result<Vec<String>, UnitError> {

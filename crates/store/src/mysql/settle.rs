@@ -1,6 +1,6 @@
 //! Settles: claimed rows leave SENDING under their tokens, many per statement.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use consign_core::ports::StoreError;
@@ -8,23 +8,16 @@ use consign_core::settle::Settled;
 use futures_util::FutureExt;
 use sqlx::{MySqlConnection, Row, query};
 
-use crate::diagnostic::cut;
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::outbox::Prepared;
 use crate::settling::{Change, Groups, Order, groups};
 use crate::statement::{lists, padded};
-
-/// Ids in records are cut to this many bytes.
-const RECORD_ID_BYTES_MAX: usize = 255;
-/// Relay names in records are cut to this many bytes.
-const RECORD_RELAY_BYTES_MAX: usize = 128;
 
 /// Settles all orders in one transaction. The quick way assumes that every row still carries its token; when one
 /// does not, everything is rolled back and done again row by row under locks, to answer for each.
 pub(crate) async fn settle(
     database: &Database,
     prepared: Arc<Prepared>,
-    relay: String,
     orders: Vec<Order>,
     repeat: bool,
 ) -> Result<Vec<Settled>, StoreError> {
@@ -49,7 +42,7 @@ pub(crate) async fn settle(
     }
     database
         .transact(Lane::Settle, move |connection| {
-            async move { settle_exactly(connection, &prepared, &relay, &orders, repeat).await }.boxed()
+            async move { settle_exactly(connection, &prepared, &orders, repeat).await }.boxed()
         })
         .await
 }
@@ -63,6 +56,7 @@ async fn change_all(
     for ((token, change), ids) in groups {
         let ids = ids.iter().copied().collect::<Vec<_>>();
         for list in lists(&ids) {
+            prepared.log.settled(connection, token, change, list).await?;
             let changed = change_list(connection, prepared, token, change, list).await?;
             if changed != list.len() as u64 {
                 let wanted = list.len();
@@ -112,13 +106,13 @@ struct Standing {
 async fn settle_exactly(
     connection: &mut MySqlConnection,
     prepared: &Prepared,
-    relay: &str,
     orders: &[Order],
     repeat: bool,
 ) -> Result<Vec<Settled>, UnitError> {
     let mut standings = inspect(connection, prepared, orders).await?;
     let mut answers = Vec::with_capacity(orders.len());
     let mut owned = Vec::new();
+    let mut settled: HashSet<&str> = HashSet::new();
     for order in orders {
         let answer = match standings.get(&order.id) {
             Some(row) if row.status == b"SENDING" && row.token.as_deref() == Some(order.token.as_bytes()) => {
@@ -126,14 +120,20 @@ async fn settle_exactly(
                 Settled::Applied
             }
             Some(row) if repeat && is_settled(row, order, prepared) => Settled::AlreadyApplied,
+            // Where sent rows are deleted, the first try took the row away. Nobody else can have: rows in flight are
+            // deleted by nothing but a settle under their token.
+            None if repeat && is_deleted(order, prepared) && !settled.contains(order.id.as_str()) => {
+                Settled::AlreadyApplied
+            }
             found => {
-                record_fenced(connection, prepared, relay, order, found).await?;
+                record_fenced(connection, prepared, order, found).await?;
                 Settled::Fenced
             }
         };
         if answer == Settled::Applied {
             // A second order for the same row finds it settled by the first.
             standings.remove(&order.id);
+            settled.insert(&order.id);
         }
         answers.push(answer);
     }
@@ -178,10 +178,14 @@ fn is_settled(row: &Standing, order: &Order, prepared: &Prepared) -> bool {
     row.token.is_none() && row.status == order.destined.status.as_bytes() && outcome
 }
 
+/// True when an earlier try of the order would have left no row.
+fn is_deleted(order: &Order, prepared: &Prepared) -> bool {
+    prepared.deletes_sent && order.change == Change::Sent
+}
+
 async fn record_fenced(
     connection: &mut MySqlConnection,
     prepared: &Prepared,
-    relay: &str,
     order: &Order,
     found: Option<&Standing>,
 ) -> Result<(), UnitError> {
@@ -195,15 +199,5 @@ async fn record_fenced(
         None => format!("settle to {wanted} came too late: the row is gone or was settled in the same batch"),
     };
     tracing::warn!(event_id = %order.id, wanted, "a settle was fenced");
-    if prepared.attempts {
-        query(prepared.attempt_insert.sql())
-            .bind(cut(&order.id, RECORD_ID_BYTES_MAX))
-            .bind(&order.token)
-            .bind(cut(relay, RECORD_RELAY_BYTES_MAX))
-            .bind("fenced")
-            .bind(detail)
-            .execute(connection)
-            .await?;
-    }
-    Ok(())
+    prepared.log.fenced(connection, order, &detail).await
 }

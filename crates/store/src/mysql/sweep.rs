@@ -63,6 +63,7 @@ async fn change(
     ids: &[String],
 ) -> Result<(), UnitError> {
     for list in lists(ids) {
+        prepared.log.swept(connection, error, list).await?;
         let mut update = query(texts.sized(list.len()).sql());
         if let Some(delay) = delay {
             update = update.bind(micros(delay));

@@ -13,8 +13,10 @@ use sqlx::{Row, Sqlite, SqliteConnection, query};
 
 use crate::append::AppendError;
 use crate::introspection::{ColumnKind, TableShape};
-use crate::mapping::{Identifier, OUTBOX_REQUIRED, OutboxMapping};
+use crate::mapping::{OUTBOX_REQUIRED, OutboxMapping};
+use crate::retention::{Keeping, OnSent};
 use crate::settling::orders;
+use crate::sqlite::attempts::AttemptTexts;
 use crate::sqlite::connection::{Database, UnitError};
 use crate::sqlite::prepared::Kept;
 use crate::sqlite::statement::{self, ListText, Text};
@@ -34,6 +36,7 @@ struct Shared {
     database: Database,
     mapping: OutboxMapping,
     relay: String,
+    keeping: Keeping,
     prepared: Kept<Prepared>,
 }
 
@@ -41,8 +44,6 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) shape: TableShape,
-    /// Whether `consign_attempt` exists.
-    pub(crate) attempts: bool,
     pub(crate) claim_select: Text,
     pub(crate) claim_mark: ListText,
     pub(crate) claim_fetch: ListText,
@@ -54,13 +55,25 @@ pub(crate) struct Prepared {
     pub(crate) sweep_select: Text,
     pub(crate) sweep_return: ListText,
     pub(crate) sweep_dead: ListText,
-    pub(crate) attempt_insert: Text,
+    /// Whether a sent row is deleted.
+    pub(crate) deletes_sent: bool,
+    pub(crate) log: AttemptTexts,
 }
 
 impl Outbox {
-    /// The outbox at `mapping` in `database`. `relay` names this process in records of fenced settlements.
+    /// The outbox at `mapping` in `database`, which keeps everything. `relay` names this process in records of attempts.
     pub fn new(database: Database, mapping: OutboxMapping, relay: impl Into<String>) -> Self {
-        let shared = Shared { database, mapping, relay: relay.into(), prepared: Kept::default() };
+        Self::with_keeping(database, mapping, relay, Keeping::default())
+    }
+
+    /// The same, keeping what `keeping` says.
+    pub fn with_keeping(
+        database: Database,
+        mapping: OutboxMapping,
+        relay: impl Into<String>,
+        keeping: Keeping,
+    ) -> Self {
+        let shared = Shared { database, mapping, relay: relay.into(), keeping, prepared: Kept::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -123,7 +136,7 @@ impl Outbox {
         let names = self.shared.mapping.names();
         let by_status = Text::new(statement::OUTBOX_STATUS, names, &prepared.shape);
         let pending = Text::new(statement::OUTBOX_PENDING, names, &prepared.shape);
-        let fenced = prepared.attempts.then(|| Text::own(statement::ATTEMPT_COUNT));
+        let fenced = prepared.log.exists().then(|| Text::own(statement::ATTEMPT_COUNT));
         let reading = self.database().read(move |connection| {
             async move { read_status(connection, &by_status, &pending, fenced.as_ref()).await }.boxed()
         });
@@ -145,10 +158,11 @@ impl Outbox {
 
     /// The table and its statements.
     pub(crate) async fn prepared(&self) -> Result<Arc<Prepared>, StoreError> {
-        let names = self.shared.mapping.clone();
-        let reading = self
-            .database()
-            .read(move |connection| async move { Prepared::read(connection, &names).await }.boxed());
+        let (names, keeping, relay) =
+            (self.shared.mapping.clone(), self.shared.keeping, self.shared.relay.clone());
+        let reading = self.database().read(move |connection| {
+            async move { Prepared::read(connection, &names, keeping, &relay).await }.boxed()
+        });
         self.shared.prepared.get(reading).await
     }
 
@@ -177,8 +191,7 @@ impl OutboxStore for Outbox {
     async fn settle(&self, batch: &SettleBatch) -> Result<Vec<Settled>, StoreError> {
         let orders = orders(batch);
         let prepared = self.prepared().await?;
-        let relay = self.shared.relay.clone();
-        let result = settle::settle(self.database(), prepared, relay, orders, batch.repeat).await;
+        let result = settle::settle(self.database(), prepared, orders, batch.repeat).await;
         self.shared.prepared.noting(result)
     }
 
@@ -194,7 +207,12 @@ impl OutboxStore for Outbox {
 }
 
 impl Prepared {
-    async fn read(connection: &mut SqliteConnection, mapping: &OutboxMapping) -> Result<Self, UnitError> {
+    async fn read(
+        connection: &mut SqliteConnection,
+        mapping: &OutboxMapping,
+        keeping: Keeping,
+        relay: &str,
+    ) -> Result<Self, UnitError> {
         let names = mapping.names();
         introspection::check_file(mapping.table())?;
         let shape = introspection::shape(connection, OutboxMapping::TABLE, names).await?;
@@ -218,14 +236,14 @@ impl Prepared {
             ))
             .into());
         }
-        let attempts = Identifier::table("consign_attempt").expect("a constant name");
+        let log = AttemptTexts::read(connection, names, &shape, keeping, relay).await?;
+        let deletes_sent = keeping.on_sent == OnSent::Delete;
         let list = |file| ListText::new(file, names, &shape);
         Ok(Self {
-            attempts: introspection::kind(connection, &attempts).await?.is_some(),
             claim_select: Text::new(statement::CLAIM_SELECT, names, &shape),
             claim_mark: list(statement::CLAIM_MARK),
             claim_fetch: list(statement::CLAIM_FETCH),
-            settle_sent: list(statement::SETTLE_SENT),
+            settle_sent: list(if deletes_sent { statement::SETTLE_DELETE } else { statement::SETTLE_SENT }),
             settle_retry: list(statement::SETTLE_RETRY),
             settle_release: list(statement::SETTLE_RELEASE),
             settle_dead: list(statement::SETTLE_DEAD),
@@ -233,7 +251,8 @@ impl Prepared {
             sweep_select: Text::new(statement::SWEEP_SELECT, names, &shape),
             sweep_return: list(statement::SWEEP_RETURN),
             sweep_dead: list(statement::SWEEP_DEAD),
-            attempt_insert: Text::own(statement::ATTEMPT_INSERT),
+            deletes_sent,
+            log,
             shape,
         })
     }

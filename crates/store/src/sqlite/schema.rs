@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection, raw_sql};
 
 use crate::mapping::{
     ComparisonColumn, Identifier, MarkerMapping, Names, OUTBOX_OPTIONAL, OUTBOX_REQUIRED, OutboxMapping,
+    own_names,
 };
 use crate::order::index_word;
 use crate::sqlite::connection::{Database, UnitError, shielded};
@@ -16,9 +17,9 @@ use crate::sqlite::ordered::aggregate_index;
 use crate::sqlite::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
     CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY,
-    EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED,
-    Text,
+    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_ATTEMPT, EXTEND_CONSIGN_CONFLICT,
+    EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK,
+    MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
 use crate::statement::Rendering;
 
@@ -107,7 +108,7 @@ impl Schema {
         let mut statements = Vec::new();
         if let Some(mapping) = &self.outbox {
             statements.extend(missing_outbox(connection, mapping).await?);
-            statements.extend(own_table(connection, "consign_attempt", CREATE_CONSIGN_ATTEMPT).await?);
+            statements.extend(missing_attempts(connection).await?);
         }
         if self.outbox.is_some() || self.markers.is_some() {
             statements.extend(own_table(connection, "consign_audit", CREATE_CONSIGN_AUDIT).await?);
@@ -227,6 +228,15 @@ async fn record_table(
     let create = render(create, &Names::from([(table, next)]), &BTreeSet::new());
     let moving = render(extend, &Names::new(), &BTreeSet::new());
     Ok(Some(format!("{create};\n{moving}")))
+}
+
+async fn missing_attempts(connection: &mut SqliteConnection) -> Result<Option<String>, UnitError> {
+    let names = own_names("consign_attempt", &["started_at"]);
+    let Some(shape) = introspection::shape(connection, "consign_attempt", &names).await? else {
+        return Ok(Some(Text::own(CREATE_CONSIGN_ATTEMPT).as_str().to_owned()));
+    };
+    let complete = shape.has("started_at");
+    Ok((!complete).then(|| render(EXTEND_CONSIGN_ATTEMPT, &Names::new(), &shape.present())))
 }
 
 async fn own_table(

@@ -47,6 +47,7 @@ files! {
     ORDERED_DEFER = "ordered_defer";
     BLOCKED_SELECT = "blocked_select";
     SETTLE_SENT = "settle_sent";
+    SETTLE_DELETE = "settle_delete";
     SETTLE_RETRY = "settle_retry";
     SETTLE_RELEASE = "settle_release";
     SETTLE_DEAD = "settle_dead";
@@ -56,6 +57,12 @@ files! {
     SWEEP_DEAD = "sweep_dead";
     ATTEMPT_INSERT = "attempt_insert";
     ATTEMPT_COUNT = "attempt_count";
+    ATTEMPT_SETTLE = "attempt_settle";
+    ATTEMPT_SWEEP = "attempt_sweep";
+    ATTEMPT_PAGE = "attempt_page";
+    ATTEMPT_PURGE = "attempt_purge";
+    SENT_PAGE = "sent_page";
+    SENT_PURGE = "sent_purge";
     APPEND = "append";
     DEAD_EVENT_SELECT = "dead_event_select";
     DEAD_EVENT_REQUEUE = "dead_event_requeue";
@@ -100,6 +107,7 @@ files! {
     CREATE_CONSUMED_OPERATION = "create_consumed_operation";
     EXTEND_CONSUMED_OPERATION = "extend_consumed_operation";
     CREATE_CONSIGN_ATTEMPT = "create_consign_attempt";
+    EXTEND_CONSIGN_ATTEMPT = "extend_consign_attempt";
     CREATE_CONSIGN_CONFLICT = "create_consign_conflict";
     CREATE_CONSIGN_DEAD_DELIVERY = "create_consign_dead_delivery";
     EXTEND_CONSIGN_CONFLICT = "extend_consign_conflict";

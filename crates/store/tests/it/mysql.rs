@@ -33,6 +33,7 @@ mod partitions;
 mod purge;
 mod race;
 mod records;
+mod retention;
 mod rows;
 mod schema;
 mod server;

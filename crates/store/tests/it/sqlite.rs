@@ -13,6 +13,7 @@ mod parking;
 mod processes;
 mod purge;
 mod records;
+mod retention;
 mod schema;
 mod statements;
 mod suites;

@@ -1,5 +1,7 @@
 //! Nothing is forgotten while copies of it may still come: markers and the filter outlive the horizon.
 
+use consign_store::retention::{AttemptLog, OnSent};
+
 use super::*;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -136,4 +138,39 @@ fn filters_that_cannot_work_are_refused() {
     let kind = mistakes(&filtered(url).replace("\"redis\"", "\"redish\""));
     assert_eq!(kind, ["consign.toml:31: filter.type: \"redish\" is not known: did you mean \"redis\"?"]);
     assert!(mistakes(&filtered(&format!("{url}\ntls_ca_file = \"/dev/null\""))).len() > 1);
+}
+
+#[test]
+fn sent_rows_are_kept_for_ever_unless_a_retention_is_written() {
+    let whole = read(WHOLE).unwrap();
+    let kept = read(&format!("{LEAST}[[outbox]]\nretention_days = 30\non_sent = \"delete\"\n")).unwrap();
+
+    assert_eq!((whole.outboxes[0].retention, whole.outboxes[0].on_sent), (None, OnSent::Keep));
+    assert_eq!((kept.outboxes[0].retention, kept.outboxes[0].on_sent), (Some(30 * DAY), OnSent::Delete));
+}
+
+#[test]
+fn sent_rows_that_may_be_replayed_are_not_purged() {
+    let found = |keys: &str| mistakes(&format!("{LEAST}{keys}"));
+
+    assert_eq!(
+        found("[[outbox]]\nretention_days = 6\n"),
+        [
+            "consign.toml:4: outbox[0].retention_days: 6 is less than replay_horizon_days, which is 7: a sent event that is \
+             purged cannot be replayed; raise it to 7 or more, or lower replay_horizon_days"
+        ]
+    );
+    assert!(found("[[outbox]]\nretention_days = 7\n").is_empty());
+    assert!(found("[[outbox]]\nretention_days = 0\n\n[inbox]\nreplay_horizon_days = 0\n").is_empty());
+}
+
+#[test]
+fn the_attempt_log_is_on_and_bounded_unless_written_otherwise() {
+    let whole = read(WHOLE).unwrap();
+    let other = read(&format!("{LEAST}[relay]\nattempt_log = \"failures\"\nattempt_days = 30\n")).unwrap();
+
+    assert_eq!((whole.attempts.log, whole.attempts.retention), (AttemptLog::All, 7 * DAY));
+    assert_eq!((other.attempts.log, other.attempts.retention), (AttemptLog::Failures, 30 * DAY));
+    let wrong = mistakes(&format!("{LEAST}[relay]\nattempt_log = \"some\"\nattempt_days = 0\n"));
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
 }

@@ -11,6 +11,7 @@ use consign_store::record::{
     PurgePlan, PurgeReport,
 };
 use consign_store::replay::{ReplayFilter, ReplayPage};
+use consign_store::retention::{PurgeStep, Retention, SentPosition};
 
 use super::Store;
 use crate::config::{Config, OutboxConfig};
@@ -170,6 +171,36 @@ impl Store {
         audit: &Audit,
     ) -> anyhow::Result<Vec<EventId>> {
         outbox!(self, outbox, outbox => outbox.discard(ids, audit))
+    }
+}
+
+/// Forgetting what was sent.
+impl Store {
+    /// The date before which rows of this age are old.
+    pub async fn before(&self, outbox: &OutboxConfig, age: Duration) -> anyhow::Result<String> {
+        outbox!(self, outbox, outbox => outbox.before(age))
+    }
+
+    /// Looks at the next sent rows.
+    pub async fn look_at_sent(
+        &self,
+        outbox: &OutboxConfig,
+        before: &str,
+        after: Option<&SentPosition>,
+        rows: u32,
+    ) -> anyhow::Result<PurgeStep> {
+        outbox!(self, outbox, outbox => outbox.look_at_sent(before, after, rows))
+    }
+
+    /// Deletes those of the next sent rows that are old.
+    pub async fn purge_sent(
+        &self,
+        outbox: &OutboxConfig,
+        before: &str,
+        after: Option<&SentPosition>,
+        rows: u32,
+    ) -> anyhow::Result<PurgeStep> {
+        outbox!(self, outbox, outbox => outbox.purge_sent(before, after, rows))
     }
 }
 

@@ -8,13 +8,16 @@ use serde_json::Value;
 
 use super::on_both;
 use super::site::{Site, drain};
-use crate::harness;
+use crate::harness::{self, Child};
 use crate::post::{must, run};
 
 on_both! {
     markers_are_purged_beyond_the_horizon_and_refused_within_it
     what_to_purge_and_how_old_must_be_said
     an_interrupted_purge_stops_between_two_batches_and_says_how_far_it_came
+    old_sent_rows_are_counted_first_and_purged_then
+    a_relay_purges_sent_rows_and_attempts_beyond_their_retention
+    an_outbox_that_keeps_nothing_deletes_what_was_sent
 }
 
 /// Markers of orders that were paid long ago, three months to be precise.
@@ -141,4 +144,88 @@ async fn an_interrupted_purge_stops_between_two_batches_and_says_how_far_it_came
     assert!(left > 0);
     assert_eq!(document["purged"], i64::from(MARKERS) - left, "{document}");
     assert!(told.contains(&format!("stopped after {}", document["purged"])), "{told}");
+}
+
+/// Sent events, three months ago.
+async fn old_sent_rows(site: &Site, count: u32) {
+    for first in (0..count).step_by(500) {
+        let rows: Vec<String> = (first..count.min(first + 500))
+            .map(|number| format!("('old-{number}', 1, 'OrderPaid', '{{}}', 'SENT', {{long_ago}}, {{long_ago}}, {{long_ago}})"))
+            .collect();
+        site.run(&format!(
+            "INSERT INTO outbox_event (event_id, aggregate_id, event_type, payload, status, available_at, created_at, \
+             sent_at) VALUES {}",
+            rows.join(", ")
+        ))
+        .await;
+    }
+}
+
+async fn old_sent_rows_are_counted_first_and_purged_then(site: Site) {
+    old_sent_rows(&site, 700).await;
+    site.run(
+        "INSERT INTO outbox_event (event_id, event_type, status, available_at, created_at, sent_at) VALUES \
+         ('young', 'T', 'SENT', {now}, {now}, {now}), ('replayed', 'T', 'SENT', {long_ago}, {long_ago}, {now}), \
+         ('dead', 'T', 'DEAD', {long_ago}, {long_ago}, NULL)",
+    )
+    .await;
+
+    for (arguments, word) in [
+        (&["purge", "--sent"] as &[&str], "retention_days"),
+        (&["purge", "--sent", "--older-than", "6d", "--yes"], "replay_horizon_days is 7"),
+        (&["purge", "--sent", "--markers", "--older-than", "30d"], "--markers"),
+    ] {
+        let ended = site.call(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{arguments:?}: {}", ended.stderr);
+    }
+    let plan = site.json(&["purge", "--sent", "--older-than", "7d", "--dry-run"]);
+    assert_eq!((&plan["would_purge"], &plan["purged"]), (&700.into(), &0.into()), "{plan}");
+    assert_eq!(site.number("SELECT COUNT(*) FROM outbox_event").await, 703, "nothing was done");
+
+    let purged = site.json(&["purge", "--sent", "--older-than", "7d", "--yes"]);
+
+    assert_eq!((&purged["purged"], &purged["finished"]), (&700.into(), &true.into()), "{purged}");
+    assert!(purged["batches"].as_u64().unwrap() >= 3, "the first batches are small: {purged}");
+    assert_eq!(
+        site.texts("SELECT event_id FROM outbox_event ORDER BY event_id").await,
+        ["dead", "replayed", "young"]
+    );
+}
+
+async fn a_relay_purges_sent_rows_and_attempts_beyond_their_retention(site: Site) {
+    old_sent_rows(&site, 1500).await;
+    site.run(
+        "INSERT INTO consign_attempt (event_id, lease_token, relay, recorded_at, outcome) VALUES \
+         ('old-1', 't', 'r', {long_ago}, 'confirmed'), ('old-2', 't', 'r', {long_ago}, 'fenced')",
+    )
+    .await;
+    let forgetful =
+        site.config_with("forgetful.toml", |text| format!("{text}\n[[outbox]]\nretention_days = 7\n"));
+    let everything = Child::start("run", &forgetful, &[("CONSIGN_LOG", "info,sqlx=off")]);
+
+    site.pay("e-1", 1, 7, 100).await;
+    site.until("SELECT COUNT(*) FROM outbox_event WHERE event_id <> 'e-1'", 0).await;
+    site.until("SELECT COUNT(*) FROM consign_attempt WHERE event_id <> 'e-1'", 0).await;
+    site.until("SELECT points FROM points_account WHERE user_id = 7", 100).await;
+    site.until("SELECT COUNT(*) FROM outbox_event WHERE status = 'SENT'", 1).await;
+
+    let attempt = "SELECT outcome FROM consign_attempt WHERE event_id = 'e-1' AND started_at <= recorded_at";
+    assert_eq!(site.texts(attempt).await, ["confirmed"]);
+    drain(everything).await;
+}
+
+async fn an_outbox_that_keeps_nothing_deletes_what_was_sent(site: Site) {
+    let forgetful =
+        site.config_with("forgetful.toml", |text| format!("{text}\n[[outbox]]\non_sent = \"delete\"\n"));
+    let everything = Child::start("run", &forgetful, &[("CONSIGN_LOG", "info,sqlx=off")]);
+
+    for number in 1..=20 {
+        site.pay(&format!("e-{number}"), number, 8, 1).await;
+    }
+
+    site.until("SELECT points FROM points_account WHERE user_id = 8", 20).await;
+    site.until("SELECT COUNT(*) FROM outbox_event", 0).await;
+    assert_eq!(site.number("SELECT COUNT(*) FROM consign_attempt WHERE outcome = 'confirmed'").await, 20);
+    drain(everything).await;
 }

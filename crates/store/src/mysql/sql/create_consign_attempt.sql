@@ -1,9 +1,10 @@
--- Purpose: publish attempts worth keeping, above all settlements that came too late.
+-- Purpose: publish attempts that came to an end, and settlements that came too late.
 CREATE TABLE IF NOT EXISTS `consign_attempt` (
     `attempt_id` BIGINT NOT NULL AUTO_INCREMENT,
     `event_id` VARCHAR(255) NOT NULL,
     `lease_token` VARCHAR(64) NOT NULL,
     `relay` VARCHAR(128) NOT NULL,
+    `started_at` DATETIME(6) NULL,
     `recorded_at` DATETIME(6) NOT NULL,
     `outcome` VARCHAR(16) NOT NULL,
     `detail` VARCHAR(1024) NULL,

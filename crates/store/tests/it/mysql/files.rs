@@ -50,6 +50,14 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("dead_delivery_count", (Any, 0)),
         ("append", (Any, 0)),
         ("attempt_insert", (Any, 0)),
+        ("attempt_page", (Index("PRIMARY"), 0)),
+        ("attempt_purge", (Index("PRIMARY"), 2)),
+        // The rows of the INSERT come first in the plan; the settles' own tests look at what they read.
+        ("attempt_settle", (Any, 0)),
+        ("attempt_sweep", (Any, 0)),
+        ("sent_page", (Index("idx_pending"), 0)),
+        ("sent_purge", (Index("PRIMARY"), 0)),
+        ("settle_delete", (Index("PRIMARY"), 0)),
         ("marker_insert", (Any, 0)),
         ("progress_select", (Index("PRIMARY"), 0)),
         ("progress_insert", (Any, 0)),
@@ -105,7 +113,7 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
 }
 
 /// The others, in an order in which they run on an empty database.
-const DEFINITIONS: [&str; 25] = [
+const DEFINITIONS: [&str; 26] = [
     "session",
     "session_unlimited",
     "session_isolation",
@@ -122,6 +130,7 @@ const DEFINITIONS: [&str; 25] = [
     "create_consign_relay",
     "extend_outbox_event",
     "extend_consumed_operation",
+    "extend_consign_attempt",
     "extend_consign_conflict",
     "extend_consign_dead_delivery",
     "add_comparison_column",
@@ -193,10 +202,12 @@ async fn every_statement_reads_the_index_its_header_names(server: Server) {
         let limit = placeholders.checked_sub(1).filter(|_| bare.contains("LIMIT ?"));
         let mut explain = sqlx::query(AssertSqlSafe(sql));
         for place in 0..placeholders {
-            explain = if place < numbers || Some(place) == limit {
-                explain.bind(100_i64)
-            } else {
-                explain.bind("NEW1")
+            explain = match name {
+                "sent_page" | "attempt_page" if Some(place) != limit => explain.bind("2030-01-01"),
+                "attempt_purge" if place == numbers => explain.bind("2030-01-01"),
+                "sent_purge" if place + 1 == placeholders => explain.bind("2030-01-01"),
+                _ if place < numbers || Some(place) == limit => explain.bind(100_i64),
+                _ => explain.bind("NEW1"),
             };
         }
         let rows = explain.fetch_all(&bench.pool).await.unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -9,6 +9,7 @@ use consign_core::settle::{SettleBatch, Settled, Settlement};
 use consign_core::time::Monotonic;
 use consign_store::mapping::{MarkerMapping, OutboxMapping};
 use consign_store::mysql::{Database, Inbox, Options, Outbox, PayloadColumn, Schema};
+use consign_store::retention::Keeping;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlConnection, raw_sql};
 
@@ -114,6 +115,10 @@ impl Bench {
 
     pub fn outbox(&self) -> Outbox {
         Outbox::new(self.database(), OutboxMapping::default(), "relay-test")
+    }
+
+    pub fn outbox_keeping(&self, keeping: Keeping) -> Outbox {
+        Outbox::with_keeping(self.database(), OutboxMapping::default(), "relay-test", keeping)
     }
 
     pub fn inbox(&self) -> Inbox {

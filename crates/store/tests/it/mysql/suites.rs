@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use consign_conformance::inbox::{ConflictRecord, InboxCapabilities, InboxFixture};
 use consign_conformance::store::{NewRow, StoreCapabilities, StoreFixture, StoredRow};
 use consign_store::mysql::{Inbox, Outbox, PayloadColumn};
+use consign_store::retention::{Keeping, OnSent};
 use sqlx::{MySql, Row};
 
 use crate::mysql::server::{Bench, CONTRACT_MARKERS, CONTRACT_OUTBOX, Server};
@@ -14,6 +15,7 @@ use crate::mysql::server::{Bench, CONTRACT_MARKERS, CONTRACT_OUTBOX, Server};
 consign_conformance::store_suite!(mysql_contract, MySqlContract);
 consign_conformance::store_suite!(mysql_json, MySqlJson);
 consign_conformance::store_suite!(mysql_bytes, MySqlBytes);
+consign_conformance::store_suite!(mysql_deleting, MySqlDeleting);
 consign_conformance::store_suite!(mariadb_contract, MariaDbContract);
 consign_conformance::store_suite!(mariadb_json, MariaDbJson);
 consign_conformance::store_suite!(mariadb_bytes, MariaDbBytes);
@@ -24,6 +26,7 @@ consign_conformance::inbox_suite!(mariadb_inbox_contract, MariaDbInboxContract);
 
 type MySqlContract = Fixture<OnMySql, Contract>;
 type MySqlJson = Fixture<OnMySql, Json>;
+type MySqlDeleting = Fixture<OnMySql, Deleting>;
 type MySqlBytes = Fixture<OnMySql, Bytes>;
 type MariaDbContract = Fixture<OnMariaDb, Contract>;
 type MariaDbJson = Fixture<OnMariaDb, Json>;
@@ -42,6 +45,12 @@ pub trait On: Send + Sync + 'static {
 pub trait Tables: Send + Sync + 'static {
     /// `None` for the contract's tables.
     const PAYLOAD: Option<PayloadColumn>;
+    /// Whether sent rows are deleted.
+    const ON_SENT: OnSent = OnSent::Keep;
+
+    fn keeping() -> Keeping {
+        Keeping { on_sent: Self::ON_SENT, ..Keeping::default() }
+    }
 }
 
 pub struct OnMySql;
@@ -49,6 +58,7 @@ pub struct OnMariaDb;
 pub struct Contract;
 pub struct Json;
 pub struct Bytes;
+pub struct Deleting;
 
 impl On for OnMySql {
     const SERVER: Server = Server::MySql;
@@ -61,6 +71,10 @@ impl Tables for Contract {
 }
 impl Tables for Json {
     const PAYLOAD: Option<PayloadColumn> = Some(PayloadColumn::Json);
+}
+impl Tables for Deleting {
+    const PAYLOAD: Option<PayloadColumn> = Some(PayloadColumn::Json);
+    const ON_SENT: OnSent = OnSent::Delete;
 }
 impl Tables for Bytes {
     const PAYLOAD: Option<PayloadColumn> = Some(PayloadColumn::LongBlob);
@@ -103,7 +117,7 @@ impl<S: On, T: Tables> Fixture<S, T> {
                 }
             }
         }
-        let (outbox, inbox) = (bench.outbox(), bench.inbox());
+        let (outbox, inbox) = (bench.outbox_keeping(T::keeping()), bench.inbox());
         Self { bench, outbox, inbox, kind: PhantomData }
     }
 
@@ -126,6 +140,7 @@ impl<S: On, T: Tables> StoreFixture for Fixture<S, T> {
             skip_locked: true,
             exact_payload: bytes,
             exact_json_text: bytes || S::SERVER == Server::MariaDb,
+            keeps_sent: T::ON_SENT == OnSent::Keep,
             full_table: Self::full(),
         }
     }
@@ -135,7 +150,7 @@ impl<S: On, T: Tables> StoreFixture for Fixture<S, T> {
     }
 
     async fn another_store(&self) -> Outbox {
-        self.bench.outbox()
+        self.bench.outbox_keeping(T::keeping())
     }
 
     async fn insert(&self, row: NewRow) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use consign_store::mapping::{MarkerMapping, OutboxMapping};
+use consign_store::retention::Keeping;
 use consign_store::sqlite::{Creation, Database, Inbox, Options, Outbox, Schema};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row};
@@ -80,6 +81,11 @@ impl File {
     /// An outbox with connections of its own.
     pub async fn outbox(&self) -> Outbox {
         Outbox::new(self.database().await, OutboxMapping::default(), "test")
+    }
+
+    /// An outbox that keeps what `keeping` says.
+    pub async fn outbox_keeping(&self, keeping: Keeping) -> Outbox {
+        Outbox::with_keeping(self.database().await, OutboxMapping::default(), "test", keeping)
     }
 
     /// An inbox with connections of its own.

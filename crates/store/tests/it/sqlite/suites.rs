@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use consign_conformance::inbox::{ConflictRecord, InboxCapabilities, InboxFixture};
 use consign_conformance::store::{NewRow, StoreCapabilities, StoreFixture, StoredRow};
+use consign_store::retention::{Keeping, OnSent};
 use consign_store::sqlite::{Inbox, Outbox};
 use sqlx::{AssertSqlSafe, Row, Sqlite, query};
 
@@ -12,22 +13,35 @@ use crate::sqlite::file::File;
 
 consign_conformance::store_suite!(outbox_contract, SqliteContract);
 consign_conformance::store_suite!(outbox_migrated, SqliteMigrated);
+consign_conformance::store_suite!(outbox_deleting, SqliteDeleting);
 consign_conformance::inbox_suite!(inbox_contract, SqliteContract);
 consign_conformance::inbox_suite!(inbox_migrated, SqliteMigrated);
 
 type SqliteContract = Fixture<Contract>;
 type SqliteMigrated = Fixture<Migrated>;
+type SqliteDeleting = Fixture<Deleting>;
 
 /// Which tables.
 pub trait Tables: Send + Sync + 'static {
     const FULL: bool;
+    /// Whether sent rows are deleted.
+    const ON_SENT: OnSent = OnSent::Keep;
+
+    fn keeping() -> Keeping {
+        Keeping { on_sent: Self::ON_SENT, ..Keeping::default() }
+    }
 }
 
 pub struct Contract;
 pub struct Migrated;
+pub struct Deleting;
 
 impl Tables for Contract {
     const FULL: bool = false;
+}
+impl Tables for Deleting {
+    const FULL: bool = true;
+    const ON_SENT: OnSent = OnSent::Delete;
 }
 impl Tables for Migrated {
     const FULL: bool = true;
@@ -53,7 +67,7 @@ impl<T: Tables> Fixture<T> {
     async fn make() -> Self {
         let file = if T::FULL { File::migrated().await } else { File::contract().await };
         file.run("CREATE TABLE points_account (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL)").await;
-        let (outbox, inbox) = (file.outbox().await, file.inbox().await);
+        let (outbox, inbox) = (file.outbox_keeping(T::keeping()).await, file.inbox().await);
         Self { file, outbox, inbox, kind: PhantomData }
     }
 
@@ -80,6 +94,7 @@ impl<T: Tables> StoreFixture for Fixture<T> {
             skip_locked: false,
             exact_payload: T::FULL,
             exact_json_text: true,
+            keeps_sent: T::ON_SENT == OnSent::Keep,
             full_table: T::FULL,
         }
     }
@@ -89,7 +104,7 @@ impl<T: Tables> StoreFixture for Fixture<T> {
     }
 
     async fn another_store(&self) -> Outbox {
-        self.file.outbox().await
+        self.file.outbox_keeping(T::keeping()).await
     }
 
     async fn insert(&self, row: NewRow) -> Result<(), String> {

@@ -1,0 +1,14 @@
+-- Purpose: records attempts whose lease ended, a row for each, just before the sweep changes the events, in its
+--   transaction.
+-- Locks: the new rows; the events are locked already.
+-- Index: primary key of the outbox.
+-- Guards: `status`, as in the sweep. A row that something else put there has no token.
+-- Why: see attempt_settle.sql.
+INSERT INTO consign_attempt (event_id, lease_token, relay, recorded_at, outcome, detail
+-- ? started: , started_at
+)
+SELECT LEFT(`event_id`, 255), COALESCE(`lease_token`, ''), ?, NOW(6), 'swept', ?
+-- ? started: , `locked_until` - INTERVAL ? MICROSECOND
+FROM `outbox_event`
+WHERE `event_id` IN (?)
+    AND `status` = 'SENDING';

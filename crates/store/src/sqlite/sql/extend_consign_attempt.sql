@@ -1,0 +1,3 @@
+-- Purpose: adds what an attempt log of an earlier version lacks.
+-- Locks: the write lock, held by the migration.
+-- ? !started_at: ALTER TABLE "consign_attempt" ADD COLUMN "started_at" TEXT NULL;
