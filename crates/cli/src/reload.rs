@@ -23,7 +23,7 @@ pub fn watch(arguments: ConfigArguments, running: &Config, trigger: ReloadTrigge
                     trigger.give(Changes { settings: config.relay.settings, routes: config.routes });
                 }
                 Err(error) => {
-                    tracing::error!(error = %format_args!("{error:#}"), "reload refused, the old config goes on")
+                    tracing::error!(error = %format_args!("{error:#}"), "reload refused, the old config goes on");
                 }
             }
         }

@@ -6,13 +6,27 @@ use std::path::{Path, PathBuf};
 /// The folders to compare; one that does not exist yet is left out.
 const DIALECTS: [&str; 2] = ["crates/store/src/mysql/sql", "crates/store/src/sqlite/sql"];
 
-/// What only a server needs: locks by rows, purge behind old snapshots, packets and triggers of other people.
-const SERVER_ONLY: [&str; 5] = [
+/// What only a server needs: locks by rows, relays that share, purge behind old snapshots, packets and triggers of others.
+const SERVER_ONLY: [&str; 19] = [
     "claim_select_from.sql",
+    "create_consign_partition.sql",
+    "create_consign_relay.sql",
     "introspect_triggers.sql",
+    "ordered_defer_lock.sql",
+    "ordered_lock.sql",
     "packet_limit.sql",
     "parked_lock.sql",
     "parked_look.sql",
+    "partition_give.sql",
+    "partition_held.sql",
+    "partition_insert.sql",
+    "partition_lock.sql",
+    "partition_renew.sql",
+    "partition_status.sql",
+    "partition_take.sql",
+    "relay_leave.sql",
+    "relay_live.sql",
+    "relay_seen.sql",
 ];
 
 pub fn check(files: &[PathBuf]) -> Vec<String> {

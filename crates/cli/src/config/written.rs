@@ -1,6 +1,6 @@
 //! What was written, key by key, so that two configs can be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
@@ -43,9 +43,9 @@ impl Written {
 
     /// What `new` has that differs. Only changeable values are shown; the others may be secret.
     pub fn difference(&self, new: &Self) -> Difference {
-        let keys: BTreeMap<&String, ()> = self.0.keys().chain(new.0.keys()).map(|key| (key, ())).collect();
+        let keys: BTreeSet<&String> = self.0.keys().chain(new.0.keys()).collect();
         let (mut changed, mut fixed) = (Vec::new(), Vec::new());
-        for key in keys.into_keys() {
+        for key in keys {
             let shown = |written: &Self| written.0.get(key).map_or("none", String::as_str).to_owned();
             let (before, after) = (shown(self), shown(new));
             if before == after {
@@ -72,7 +72,7 @@ fn changeable(key: &str) -> bool {
     let of_destination = key
         .strip_prefix("destination.")
         .and_then(|rest| rest.rsplit_once('.'))
-        .is_some_and(|(destination, _)| destination.ends_with(".retry"));
+        .is_some_and(|(destination, _)| destination.strip_suffix(".retry").is_some());
     (within("relay") && !FIXED.contains(&key)) || within("retry") || within("route") || of_destination
 }
 
