@@ -35,7 +35,8 @@ const DAY: u64 = 86_400;
                   Consumers that applied an event before see a repeat, as long as their markers are kept: events older than \
                   replay_horizon_days are refused with exit code 2 unless --force is given.\n\n\
                   It works in small batches, each a transaction with its lines of consign_audit. Ctrl-C stops between two and \
-                  tells the key with which --after goes on; after a kill the last key told repeats one batch at most.")]
+                  tells the key with which --after goes on; after a kill the last key told repeats what was replayed \
+                  since, two seconds' worth; the audit holds the exact place.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
