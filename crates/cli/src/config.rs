@@ -43,7 +43,7 @@ pub use destination::{
 pub use filter::FilterConfig;
 pub use horizon::Horizon;
 pub use problem::{ConfigError, Place, Problem};
-pub use relay::RelayConfig;
+pub use relay::{ORDERED_HELD_ROWS, RelayConfig};
 pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
 pub use url::ConnectionUrl;
 pub use written::{Difference, Written};

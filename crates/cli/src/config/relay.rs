@@ -12,6 +12,8 @@ use super::raw::RawRelay;
 
 /// A day: no span of the relay may be longer.
 const DAY: u64 = 86_400;
+/// Rows that an ordered relay holds, unless the config says otherwise.
+pub const ORDERED_HELD_ROWS: usize = 2000;
 /// Half a minute: polling slower than this is a misunderstanding.
 const POLL_MAX: u64 = 30_000;
 
@@ -46,12 +48,18 @@ pub fn relay(checker: &mut Checker<'_>, raw: RawRelay, retry: RetryPolicy) -> Re
         Order::Competing => RelaySettings::default().sweep_delay.as_secs(),
         Order::PerAggregate { .. } => 0,
     });
+    // Rows in chains wait for each other, so more of them are under way at once.
+    let by_mode = match order {
+        Order::Competing => RelaySettings::default().held_rows,
+        Order::PerAggregate { .. } => ORDERED_HELD_ROWS,
+    };
+    let held_rows = raw.held_rows.unwrap_or(by_mode as u64);
     let settings = RelaySettings {
         batch_rows: checker.within("relay.batch_rows", raw.batch_rows, 1..=10_000),
         batch_bytes: checker.within("relay.batch_bytes", raw.batch_bytes, 1..=1 << 30),
         window: checker.within("relay.window", raw.window, 1..=100_000),
         window_bytes: checker.within("relay.window_bytes", raw.window_bytes, 1..=1 << 30),
-        held_rows: checker.within("relay.held_rows", raw.held_rows, 1..=1_000_000),
+        held_rows: checker.within("relay.held_rows", held_rows, 1..=1_000_000),
         held_bytes: checker.within("relay.held_bytes", raw.held_bytes, 1..=1 << 32),
         lease: checker.seconds("relay.lease_seconds", raw.lease_seconds, 1..=DAY),
         publish: PublishLimits {

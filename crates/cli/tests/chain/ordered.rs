@@ -84,7 +84,13 @@ async fn relays_that_come_and_go_break_no_aggregates_order() {
     const AGGREGATES: u32 = 60;
     const STEPS: u32 = 50;
     let world = World::migrated().await;
-    let config = world.prepare(ordered(&world));
+    // Leases that no slow machine outlives: a lease that ends is as good as a kill.
+    let unhurried = ordered(&world)
+        .set("relay.lease_seconds", "60")
+        .set("relay.publish_deadline_seconds", "40")
+        .set("relay.margin_seconds", "5")
+        .set("relay.drain_seconds", "50");
+    let config = world.prepare(unhurried);
     insert_steps(&world, AGGREGATES, STEPS).await;
 
     let mut relays = start(&config, 2);

@@ -76,7 +76,7 @@ impl Default for RelaySettings {
             batch_bytes: 4 << 20,
             window: 256,
             window_bytes: 8 << 20,
-            held_rows: 2000,
+            held_rows: 1000,
             held_bytes: 16 << 20,
             lease: Duration::from_secs(30),
             publish: PublishLimits { deadline: Duration::from_secs(15), margin: Duration::from_secs(5) },

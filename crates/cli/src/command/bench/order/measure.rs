@@ -12,7 +12,7 @@ use consign_core::ports::Source;
 use tokio::task::JoinHandle;
 
 use crate::command::bench::relay_process::{RelayProcess, Task};
-use crate::config::Config;
+use crate::config::{Config, ORDERED_HELD_ROWS};
 
 use super::Arguments;
 use super::audit::Audit;
@@ -130,8 +130,13 @@ fn hasty(config: &Config) -> Config {
 }
 
 fn start(config: &Config, scratch: &Scratch, relay: &str) -> anyhow::Result<RelayProcess> {
+    let mut config = config.clone();
+    if relay.contains("ordered") {
+        // What an ordered relay has by itself; the bench writes every number of the configured one down.
+        config.relay.settings.held_rows = config.relay.settings.held_rows.max(ORDERED_HELD_ROWS);
+    }
     let task = Task { table: TABLE, name: NAME, key: "order.{aggregate_id}", relay };
-    RelayProcess::start(config, &scratch.site, task)
+    RelayProcess::start(&config, &scratch.site, task)
 }
 
 /// Waits until every event is SENT.
