@@ -46,7 +46,13 @@ async fn connection_that_is_reset_under_load_loses_nothing() {
     let world = World::migrated().await;
     let (proxy, through) = world.proxy().await;
     let direct = world.prepare(world.config());
-    let proxied = world.config().set("relay.window", "200").broker(through).write("proxied.toml");
+    // A lease that ends on a slow machine counts an attempt, and is not what this is about.
+    let unhurried = world
+        .config()
+        .set("relay.lease_seconds", "60")
+        .set("relay.publish_deadline_seconds", "40")
+        .set("relay.margin_seconds", "5");
+    let proxied = unhurried.set("relay.window", "200").broker(through).write("proxied.toml");
     let _consumers = Child::start("consume", &direct, &[]);
     world.insert_many(ORDERS).await;
     let _relay = Child::start("relay", &proxied, &[]);
