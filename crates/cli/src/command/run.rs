@@ -132,10 +132,17 @@ where
     let Asked { shutdown, reload } = asked;
     let mut relays: JoinSet<(String, Totals)> = JoinSet::new();
     let mut keepers = Keepers::new();
-    let mut wakeups = BTreeMap::new();
+    let wakeups: BTreeMap<String, Wakeup> =
+        outboxes.iter().map(|(name, _)| (name.clone(), Wakeup::default())).collect();
+    // Before the first claim: an address that cannot be listened at leaves no row leased.
+    let listening = match &config.relay.wakeup {
+        Some(address) if !wakeups.is_empty() => {
+            Some(tokio::spawn(wakeup::listen(address.clone(), wakeups.clone(), shutdown.clone())?))
+        }
+        _ => None,
+    };
     for (name, store) in outboxes {
-        let wakeup = Wakeup::default();
-        wakeups.insert(name.clone(), wakeup.clone());
+        let wakeup = wakeups[&name].clone();
         let store = Arc::new(store);
         keepers.start(&name, &store, config.relay.partition_lease);
         let runtime = RelayRuntime {
@@ -151,12 +158,6 @@ where
         let shutdown = shutdown.clone();
         relays.spawn(async move { (name, runtime.run(shutdown).await) });
     }
-    let listening = match &config.relay.wakeup {
-        Some(address) if !wakeups.is_empty() => {
-            Some(tokio::spawn(wakeup::listen(address.clone(), wakeups, shutdown.clone())?))
-        }
-        _ => None,
-    };
     let mut consumers: JoinSet<(String, ConsumerEnd)> = JoinSet::new();
     let filter = Arc::new(AnyFilter::open(config)?);
     if let Some(inbox) = inbox {

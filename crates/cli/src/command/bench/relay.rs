@@ -51,15 +51,15 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "rows": arguments.rows, "payload_bytes": arguments.payload_bytes,
         "drain_per_second": rounded(drain), "store_limit_per_second": rounded(limit),
         "one_by_one_per_second": rounded(single),
-        "pipelined_limit_per_second": rounded(median(&figures.pipelined_limit_per_second)),
-        "ratio_to_pipelined_limit":
-            rounded(median_ratio(&figures.drain_per_second, &figures.pipelined_limit_per_second)),
+        "bare_per_second": rounded(median(&figures.bare_per_second)),
+        "ratio_to_bare_rate":
+            rounded(median_ratio(&figures.drain_per_second, &figures.bare_per_second)),
         "ratio_to_store_limit": rounded(median_ratio(&figures.drain_per_second, &figures.store_limit_per_second)),
         "ratio_to_one_by_one": rounded(drain / single),
         "claim_ratio_with_1m_sent": rounded(figures.claim_ratio), "sent_rows": arguments.sent_rows,
         "relay_peak_rss_mib": rounded(figures.relay_peak_rss_mib),
         "rounds": { "drain_per_second": figures.drain_per_second, "store_limit_per_second": figures.store_limit_per_second,
-                    "pipelined_limit_per_second": figures.pipelined_limit_per_second, "one_by_one_per_second": figures.one_by_one_per_second },
+                    "bare_per_second": figures.bare_per_second, "one_by_one_per_second": figures.one_by_one_per_second },
     });
     if arguments.json {
         output::print_json(&document)?;
@@ -71,8 +71,8 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "store_limit_per_second",
         "one_by_one_per_second",
         "ratio_to_store_limit",
-        "pipelined_limit_per_second",
-        "ratio_to_pipelined_limit",
+        "bare_per_second",
+        "ratio_to_bare_rate",
         "ratio_to_one_by_one",
         "claim_ratio_with_1m_sent",
         "relay_peak_rss_mib",

@@ -40,10 +40,10 @@ const DEADLINE: Duration = Duration::from_mins(10);
 pub struct Figures {
     /// Rows per second through a relay process to the broker, per round.
     pub drain_per_second: Vec<f64>,
-    /// Rows per second of the same claims and settles in turn, without engine and broker, per round.
+    /// Rows per second of the same claims and settles without a broker, per round.
     pub store_limit_per_second: Vec<f64>,
-    /// Rows per second of the relay's engine over the same store, claims beside settles, without a broker, per round.
-    pub pipelined_limit_per_second: Vec<f64>,
+    /// Rows per second of the same claims and settles in turn, without engine and broker, per round.
+    pub bare_per_second: Vec<f64>,
     /// Rows per second of a relay that claims, publishes, awaits and settles row by row, per round.
     pub one_by_one_per_second: Vec<f64>,
     /// The median cost of a claim among many SENT rows, in claims without any.
@@ -61,9 +61,9 @@ pub async fn relay(config: &Config, scratch: &Scratch, rows: u32, sent_rows: u32
             "bench: round {round} of {ROUNDS}: {per_round} rows through the store alone, one after the other and pipelined"
         );
         scratch.fill(OUTBOX, per_round).await?;
-        figures.store_limit_per_second.push(store_limit(config, scratch).await?);
+        figures.bare_per_second.push(bare_rate(config, scratch).await?);
         scratch.fill(OUTBOX, per_round).await?;
-        figures.pipelined_limit_per_second.push(pipelined_limit(config, scratch, per_round).await?);
+        figures.store_limit_per_second.push(store_limit(config, scratch, per_round).await?);
         eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows through a relay process to the broker");
         scratch.fill(OUTBOX, per_round).await?;
         let drain = drain(config, scratch, per_round).await?;
@@ -112,7 +112,7 @@ fn settings(config: &Config) -> RelaySettings {
 }
 
 /// The bare claim-and-settle rate: a claim as large as the relay's, then its settle, one after the other.
-async fn store_limit(config: &Config, scratch: &Scratch) -> anyhow::Result<f64> {
+async fn bare_rate(config: &Config, scratch: &Scratch) -> anyhow::Result<f64> {
     let clock = ProcessClock::start();
     let store = scratch.outbox(OUTBOX)?;
     store.shape().await?;
@@ -140,7 +140,7 @@ async fn store_limit(config: &Config, scratch: &Scratch) -> anyhow::Result<f64> 
 }
 
 /// The relay's own engine, claims and settles, pipelined as they are, with no broker at all.
-async fn pipelined_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<f64> {
+async fn store_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<f64> {
     let (trigger, asked) = shutdown();
     let runtime = RelayRuntime {
         name: "bench".into(),
