@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 const DIALECTS: [&str; 2] = ["crates/store/src/mysql/sql", "crates/store/src/sqlite/sql"];
 
 /// What only a server needs: locks by rows, relays that share, purge behind old snapshots, packets and triggers of others.
-const SERVER_ONLY: [&str; 19] = [
+const SERVER_ONLY: [&str; 20] = [
     "claim_select_from.sql",
     "create_consign_partition.sql",
     "create_consign_relay.sql",
     "introspect_triggers.sql",
+    "ordered_chains.sql",
     "ordered_defer_lock.sql",
     "ordered_lock.sql",
     "packet_limit.sql",

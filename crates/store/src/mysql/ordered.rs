@@ -8,7 +8,7 @@ use consign_core::lease::ClaimRequest;
 use consign_core::ports::{Claimed, OutboxStore, StoreError};
 use consign_core::settle::{SettleBatch, Settled, Swept};
 use futures_util::FutureExt;
-use sqlx::MySqlConnection;
+use sqlx::{MySqlConnection, raw_sql};
 
 use crate::introspection::TableShape;
 use crate::mapping::{Identifier, OutboxMapping};
@@ -17,8 +17,8 @@ use crate::mysql::introspection;
 use crate::mysql::outbox::Outbox;
 use crate::mysql::prepared::Kept;
 use crate::mysql::statement::{
-    ListText, ORDERED_CHAIN, ORDERED_DEFER, ORDERED_DEFER_LOCK, ORDERED_LOCK, ORDERED_PAGE, ORDERED_SCAN,
-    QUOTE, RowsText, Text,
+    ListText, ORDERED_CHAIN, ORDERED_CHAINS, ORDERED_DEFER, ORDERED_DEFER_LOCK, ORDERED_LOCK, ORDERED_PAGE,
+    ORDERED_SCAN, QUOTE, RowsText, Text,
 };
 use crate::order::{OrderSettings, index_columns};
 use crate::statement::Rendering;
@@ -67,8 +67,10 @@ struct Texts {
 /// How chains are read.
 #[derive(Debug)]
 enum ChainTexts {
-    /// By the index of aggregates, several in one statement.
-    Indexed(RowsText),
+    /// By the index of aggregates, all of about one length together.
+    Together(ListText),
+    /// By the index of aggregates, a few in one statement, each planned by itself: for servers without LATERAL.
+    Each(RowsText),
     /// From all unfinished rows at once.
     Scanned(ListText),
 }
@@ -152,15 +154,29 @@ impl Texts {
         Ok(Self {
             page: text(false),
             page_shared: text(true),
-            chains: if indexed {
-                ChainTexts::Indexed(RowsText::rendered(&rendering, ORDERED_CHAIN))
-            } else {
+            chains: if !indexed {
                 ChainTexts::Scanned(ListText::rendered(&rendering, ORDERED_SCAN))
+            } else if has_lateral(connection).await? {
+                ChainTexts::Together(ListText::rendered(&rendering, ORDERED_CHAINS))
+            } else {
+                ChainTexts::Each(RowsText::rendered(&rendering, ORDERED_CHAIN))
             },
             lock: list(ORDERED_LOCK),
             defer_lock: list(ORDERED_DEFER_LOCK),
             defer: list(ORDERED_DEFER),
         })
+    }
+}
+
+/// Whether the server knows LATERAL: MySQL since 8.0.14 (manual, Lateral Derived Tables), MariaDB not. Any other failure
+/// of so plain a statement shows again in the statements themselves.
+async fn has_lateral(connection: &mut MySqlConnection) -> Result<bool, UnitError> {
+    let probe =
+        "SELECT 1 FROM (SELECT 1 AS one) AS row_of JOIN LATERAL (SELECT row_of.one AS same) AS lateral_row";
+    match raw_sql(probe).execute(connection).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.as_database_error().is_some() => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -53,6 +53,8 @@ files! {
     CLAIM_FETCH = "claim_fetch";
     ORDERED_PAGE = "ordered_page";
     ORDERED_CHAIN = "ordered_chain";
+    /// The same by one plan, where the server has LATERAL.
+    ORDERED_CHAINS = "ordered_chains";
     ORDERED_SCAN = "ordered_scan";
     ORDERED_LOCK = "ordered_lock";
     ORDERED_DEFER_LOCK = "ordered_defer_lock";

@@ -14,6 +14,7 @@ use super::{ChainTexts, Texts};
 use crate::mysql::claim::{SUSPECT_ATTEMPTS, mark, stored};
 use crate::mysql::connection::{Database, Lane, UnitError};
 use crate::mysql::outbox::{Prepared, count};
+use crate::mysql::statement::{ListText, RowsText};
 use crate::order::plan::{Limits, Planned, Waiting, chains_wanted, plan, unbroken};
 use crate::order::{DEAD_DELAY, OrderSettings};
 use crate::row::StoredRow;
@@ -94,32 +95,11 @@ impl Claiming {
         connection: &mut MySqlConnection,
         wanted: &[(String, u32)],
     ) -> Result<BTreeMap<String, Vec<Waiting>>, UnitError> {
-        let mut rows = Vec::new();
-        match &self.texts.chains {
-            ChainTexts::Indexed(texts) => {
-                for part in wanted.chunks(CHAINS_MAX) {
-                    let mut select = query(texts.sized(bucket(part.len())).sql());
-                    // The text is as long as the next power of two: the chains in excess have no rows.
-                    for place in 0..bucket(part.len()) {
-                        let (head, length) =
-                            part.get(place).map_or((&part[0].0, 0), |(head, rows)| (head, *rows));
-                        select = select.bind(head.as_str()).bind(length);
-                    }
-                    rows.extend(select.fetch_all(&mut *connection).await?);
-                }
-            }
-            ChainTexts::Scanned(texts) => {
-                let longest = wanted.iter().map(|(_, length)| *length).max().unwrap_or(0);
-                let heads: Vec<&str> = wanted.iter().map(|(head, _)| head.as_str()).collect();
-                for list in lists(&heads) {
-                    let mut select = query(texts.sized(list.len()).sql());
-                    for head in padded(list) {
-                        select = select.bind(*head);
-                    }
-                    rows.extend(select.bind(longest).fetch_all(&mut *connection).await?);
-                }
-            }
-        }
+        let rows = match &self.texts.chains {
+            ChainTexts::Together(texts) => together(connection, texts, wanted).await?,
+            ChainTexts::Each(texts) => each(connection, texts, wanted).await?,
+            ChainTexts::Scanned(texts) => scanned(connection, texts, wanted).await?,
+        };
         let mut chains: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
         for row in &rows {
             let row = self.waiting(row)?;
@@ -194,4 +174,62 @@ impl Claiming {
             suspect: attempts >= SUSPECT_ATTEMPTS && swept,
         })
     }
+}
+
+/// Chains of about one length share a statement, since it has one LIMIT: it reads at most twice what is wanted.
+async fn together(
+    connection: &mut MySqlConnection,
+    texts: &ListText,
+    wanted: &[(String, u32)],
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let mut by_length: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for (head, length) in wanted {
+        by_length.entry(length.next_power_of_two()).or_default().push(head);
+    }
+    let mut rows = Vec::new();
+    for (length, heads) in by_length {
+        for list in lists(&heads) {
+            let mut select = query(texts.sized(list.len()).sql()).bind(length);
+            for head in padded(list) {
+                select = select.bind(*head);
+            }
+            rows.extend(select.fetch_all(&mut *connection).await?);
+        }
+    }
+    Ok(rows)
+}
+
+async fn each(
+    connection: &mut MySqlConnection,
+    texts: &RowsText,
+    wanted: &[(String, u32)],
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let mut rows = Vec::new();
+    for part in wanted.chunks(CHAINS_MAX) {
+        let mut select = query(texts.sized(bucket(part.len())).sql());
+        // The text is as long as the next power of two: the chains in excess have no rows.
+        for place in 0..bucket(part.len()) {
+            let (head, length) = part.get(place).map_or((&part[0].0, 0), |(head, rows)| (head, *rows));
+            select = select.bind(head.as_str()).bind(length);
+        }
+        rows.extend(select.fetch_all(&mut *connection).await?);
+    }
+    Ok(rows)
+}
+
+async fn scanned(
+    connection: &mut MySqlConnection,
+    texts: &ListText,
+    wanted: &[(String, u32)],
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let longest = wanted.iter().map(|(_, length)| *length).max().unwrap_or(0);
+    let mut rows = Vec::new();
+    for list in lists(wanted) {
+        let mut select = query(texts.sized(list.len()).sql());
+        for (head, _) in padded(list) {
+            select = select.bind(head.as_str());
+        }
+        rows.extend(select.bind(longest).fetch_all(&mut *connection).await?);
+    }
+    Ok(rows)
 }

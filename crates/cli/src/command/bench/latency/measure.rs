@@ -14,6 +14,7 @@ use consign_core::outcome::Proof;
 use consign_core::ports::Source;
 use consign_store::mapping::{Identifier, OutboxMapping};
 use consign_store::mysql::{Outbox, PayloadColumn, Schema};
+use sqlx::{Connection, MySqlConnection};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -132,7 +133,9 @@ fn options(site: &Site) -> SourceOptions {
 async fn start_up(relay: &mut RelayProcess, site: &Site, producers: &Producers) -> anyhow::Result<()> {
     let timeline = Arc::new(Timeline::start(1, 1));
     let consuming = tokio::spawn(consume(options(site), Arc::clone(&timeline)));
-    producers.produce(&timeline, 0, u32::MAX).await?;
+    let mut connection = producers.site.pool().acquire().await?;
+    producers.produce(&mut connection, &timeline, 0, u32::MAX).await?;
+    drop(connection);
     let end = Instant::now() + START_DEADLINE;
     while timeline.missing() > 0 {
         relay.check()?;
@@ -155,13 +158,15 @@ async fn produce(
     for _ in 0..connections {
         let (producers, timeline, next) = (Arc::clone(producers), Arc::clone(timeline), Arc::clone(&next));
         workers.spawn(async move {
+            // A service's pool hands connections out as they are; the store's own sends a ROLLBACK after every use.
+            let mut connection = producers.site.pool().acquire().await?;
             loop {
                 let event = next.fetch_add(1, Ordering::SeqCst);
                 if event >= events {
                     return anyhow::Ok(());
                 }
                 tokio::time::sleep_until(timeline.due(event)).await;
-                producers.produce(&timeline, event, event).await?;
+                producers.produce(&mut connection, &timeline, event, event).await?;
             }
         });
     }
@@ -173,9 +178,15 @@ async fn produce(
 
 impl Producers {
     /// One transaction as a service has it, and the wake-up behind it.
-    async fn produce(&self, timeline: &Timeline, event: u32, order: u32) -> anyhow::Result<()> {
+    async fn produce(
+        &self,
+        connection: &mut MySqlConnection,
+        timeline: &Timeline,
+        event: u32,
+        order: u32,
+    ) -> anyhow::Result<()> {
         timeline.begun(event);
-        let mut tx = self.site.pool().begin().await?;
+        let mut tx = connection.begin().await?;
         let sql = "INSERT INTO bench_purchase_order (id, status) VALUES (?, 'PAID')";
         sqlx::query(sql).bind(order).execute(&mut *tx).await?;
         let payload = format!(r#"{{"event":{event},"orderId":{order},"userId":7,"amount":100}}"#);
