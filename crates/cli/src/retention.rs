@@ -13,7 +13,7 @@ use crate::config::Config;
 /// How often a walk begins.
 const WALK_EVERY: Duration = Duration::from_mins(1);
 /// The most rows of a step.
-const STEP_ROWS_MAX: u32 = 1_000;
+pub const STEP_ROWS_MAX: u32 = 1_000;
 /// The shortest pause between two steps.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// A pause is so many times as long as the step before it, so that forgetting takes a fifth of one connection at most.
@@ -113,10 +113,15 @@ async fn walk<S: Retention>(
             }
             Err(error) => return Err(error),
         };
-        if asked_within(shutdown, (took * PAUSE_FACTOR).max(PAUSE_MIN)).await {
+        if asked_within(shutdown, pause_after(took)).await {
             return Ok(purged);
         }
     }
+}
+
+/// The pause after a step that took so long.
+pub fn pause_after(took: Duration) -> Duration {
+    (took * PAUSE_FACTOR).max(PAUSE_MIN)
 }
 
 /// Whether a drain is asked for before the pause is over.

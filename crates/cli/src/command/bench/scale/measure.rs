@@ -46,7 +46,7 @@ pub struct Figures {
     /// The mean cost beside a purge, in claims while it rests.
     pub purge_slowdown: f64,
     /// Rows the purge deleted.
-    pub purged: u32,
+    pub purged: u64,
     /// How fast it was.
     pub purged_per_second: f64,
 }
@@ -73,7 +73,7 @@ pub async fn scale(scratch: &Scratch, sent: u32, backlog: u32, locked: u32) -> a
     figures.claim_seconds_empty = median(&empty);
 
     eprintln!("bench: claims beside a purge of {} SENT rows", sent.min(PURGED));
-    purge(scratch, &mut figures).await?;
+    Box::pin(purge(scratch, &mut figures)).await?;
     Ok(figures)
 }
 
@@ -83,13 +83,18 @@ async fn fill(scratch: &Scratch, sent: u32, backlog: u32, locked: u32) -> anyhow
     let purging = (PURGING_CLAIMS_MAX + (RESTS + 1) * RESTING_CLAIMS) * BATCH;
     let old = sent.min(PURGED);
     let new = |table, rows| Fill { table, prefix: "event", status: "NEW", rows, due_seconds: -HOUR };
+    let backlog_claimed = taken.min(backlog);
+    // What is claimed comes last, so that it is in memory on all tables alike: a claim follows its INSERT.
+    let behind =
+        Fill { due_seconds: -HOUR + 60, prefix: "waiting", ..new(BACKLOG, backlog - backlog_claimed) };
     for fill in [
         Fill { table: SENT, prefix: "a-old", status: "SENT", rows: old, due_seconds: -72 * HOUR },
         Fill { table: SENT, prefix: "b-sent", status: "SENT", rows: sent - old, due_seconds: -4 * HOUR },
-        new(SENT, taken + purging),
-        new(BACKLOG, backlog),
+        behind,
         Fill { table: LOCKED, prefix: "locked", status: "NEW", rows: locked, due_seconds: -2 * HOUR },
         Fill { table: LOCKED, prefix: "delayed", status: "NEW", rows: locked, due_seconds: 24 * HOUR },
+        new(SENT, taken + purging),
+        new(BACKLOG, backlog_claimed),
         new(LOCKED, taken),
         new(EMPTY, 3 * taken),
     ] {
@@ -150,7 +155,7 @@ async fn purge(scratch: &Scratch, figures: &mut Figures) -> anyhow::Result<()> {
     for _ in 0..WARMING {
         claimer.claim().await?;
     }
-    let mut purge = Purge::new(scratch.pool().clone());
+    let mut purge = Purge::new(scratch.outbox(SENT)?).await?;
     let (mut resting, mut purging) = (Vec::new(), Vec::new());
     for round in 1..=RESTS {
         for _ in 0..RESTING_CLAIMS {
@@ -158,7 +163,7 @@ async fn purge(scratch: &Scratch, figures: &mut Figures) -> anyhow::Result<()> {
             tokio::time::sleep(PAUSE).await;
         }
         let claims_max = (PURGING_CLAIMS_MAX / RESTS * round) as usize;
-        let deleting = purge.go_on(PURGED / RESTS);
+        let deleting = purge.go_on(u64::from(PURGED / RESTS));
         tokio::pin!(deleting);
         let more = loop {
             tokio::select! {
@@ -173,7 +178,8 @@ async fn purge(scratch: &Scratch, figures: &mut Figures) -> anyhow::Result<()> {
     ensure!(!purging.is_empty(), "the purge ended before a claim did: ask for more rows with --sent");
     figures.purge_slowdown = mean(&purging) / mean(&resting);
     figures.purged = purge.rows;
-    figures.purged_per_second = f64::from(purge.rows) / purge.spent.as_secs_f64();
+    let rows = f64::from(u32::try_from(purge.rows).unwrap_or(u32::MAX));
+    figures.purged_per_second = rows / purge.spent.as_secs_f64();
     Ok(())
 }
 

@@ -1,65 +1,59 @@
-//! Old SENT rows deleted as a purge should do it: pages by primary key, a short transaction for each, and after each a
-//! rest of the same length, so that claims find the server free.
+//! Old SENT rows deleted as the relay's own purge does it, in its steps and with its pauses.
 
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, MySqlPool};
+use consign_core::ports::StoreError;
+use consign_store::mysql::Outbox;
+use consign_store::retention::{Retention, SentPosition, StepSize};
 
-use super::scratch::SENT;
+use crate::retention::{STEP_ROWS_MAX, pause_after};
 
-/// Rows of one transaction.
-const BATCH: usize = 500;
+/// What is older goes.
+const AGE: Duration = Duration::from_hours(24);
 
 /// A purge that stops and goes on.
 pub struct Purge {
-    pool: MySqlPool,
-    after: String,
+    outbox: Outbox,
+    before: String,
+    after: Option<SentPosition>,
+    size: StepSize,
     /// Rows deleted so far.
-    pub rows: u32,
-    /// The time that took, rests included.
+    pub rows: u64,
+    /// The time that took, pauses included.
     pub spent: Duration,
 }
 
 impl Purge {
     /// Begins before the first row.
-    pub fn new(pool: MySqlPool) -> Self {
-        Self { pool, after: String::new(), rows: 0, spent: Duration::ZERO }
+    pub async fn new(outbox: Outbox) -> anyhow::Result<Self> {
+        let before = outbox.before(AGE).await?;
+        let size = StepSize::new(STEP_ROWS_MAX);
+        Ok(Self { outbox, before, after: None, size, rows: 0, spent: Duration::ZERO })
     }
 
     /// Deletes about this many more; `false` when there are none.
-    pub async fn go_on(&mut self, rows: u32) -> anyhow::Result<bool> {
+    pub async fn go_on(&mut self, rows: u64) -> anyhow::Result<bool> {
         let (started, until) = (Instant::now(), self.rows + rows);
-        let select = format!(
-            "SELECT event_id FROM {SENT} WHERE event_id > ? AND status = 'SENT' AND created_at < NOW(6) - INTERVAL 1 DAY
-             ORDER BY event_id LIMIT {BATCH}"
-        );
-        let mut found = true;
-        while self.rows < until && found {
-            let batch = Instant::now();
-            let mut ids: Vec<String> = sqlx::query_scalar(AssertSqlSafe(select.clone()))
-                .bind(&self.after)
-                .fetch_all(&self.pool)
-                .await?;
-            found = ids.len() == BATCH;
-            self.delete(&ids).await?;
-            self.after = ids.pop().unwrap_or_default();
-            tokio::time::sleep(batch.elapsed()).await;
+        let mut more = true;
+        while self.rows < until && more {
+            let took = match self.outbox.purge_sent(&self.before, self.after.as_ref(), self.size.rows()).await
+            {
+                Ok(step) => {
+                    self.rows += step.purged;
+                    self.size.learn(&step);
+                    more = step.more;
+                    self.after = step.last;
+                    step.took
+                }
+                Err(StoreError::Contended(_)) => {
+                    self.size.shrink();
+                    StepSize::TARGET
+                }
+                Err(error) => return Err(error.into()),
+            };
+            tokio::time::sleep(pause_after(took)).await;
         }
         self.spent += started.elapsed();
-        Ok(found)
-    }
-
-    async fn delete(&mut self, ids: &[String]) -> anyhow::Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let places = vec!["?"; ids.len()].join(", ");
-        let delete = format!("DELETE FROM {SENT} WHERE event_id IN ({places}) AND status = 'SENT'");
-        let mut delete = sqlx::query(AssertSqlSafe(delete));
-        for id in ids {
-            delete = delete.bind(id);
-        }
-        self.rows += u32::try_from(delete.execute(&self.pool).await?.rows_affected())?;
-        Ok(())
+        Ok(more)
     }
 }
