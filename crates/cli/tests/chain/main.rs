@@ -6,11 +6,12 @@
 //! - `reported`: what users of other systems reported and nothing above has
 //! - `declared`: what a consumer may declare beyond key and statements
 //! - `ordered`: the order of aggregates
-//! - `held`: rows that another client holds
+//! - `clock`: clocks that are wrong; `held`: rows that another client holds
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
 //! - `reloading`: a new config while the relay runs, and wake-ups
 //! - `post`: queues to look into and configs made of text
 
+mod clock;
 mod commands;
 mod consumer;
 mod crash;
