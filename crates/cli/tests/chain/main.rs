@@ -8,6 +8,7 @@
 //! - `ordered`: the order of aggregates
 //! - `clock`: clocks that are wrong; `held`: rows that another client holds
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
+//! - `replaying`: a replay that is killed
 //! - `reloading`: a new config while the relay runs, and wake-ups
 //! - `post`: queues to look into and configs made of text
 
@@ -23,6 +24,7 @@ mod operations;
 mod ordered;
 mod post;
 mod reloading;
+mod replaying;
 mod reported;
 mod routing;
 mod rows;
