@@ -193,3 +193,42 @@ async fn second_signal_ends_the_relay_at_once_and_loses_nothing() {
     world.eventually_finished(DEADLINE, ROWS).await;
     world.assert_whole(ROWS).await;
 }
+
+/// The backlog's payloads alone are more than the relay may have: what waits is a matter of the table, not of memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_larger_than_64_mebibytes_is_worked_on_with_less() {
+    /// Rows of one INSERT: every number of five digits.
+    const PART: u32 = 100_000;
+    const ROWS: u32 = 2 * PART;
+    const PAYLOAD_BYTES: u32 = 400;
+    const SENT: i64 = 20_000;
+    const LIMIT_KIB: u64 = 64 * 1024;
+    assert!(u64::from(ROWS * PAYLOAD_BYTES) > LIMIT_KIB * 1024, "the backlog fits into the relay");
+    let world = World::migrated().await;
+    let config = world.prepare(unhurried(&world));
+    for first in (0..ROWS).step_by(PART as usize) {
+        world
+            .run(&format!(
+                "INSERT INTO outbox_event (event_id, aggregate_id, event_type, payload, status, available_at, created_at)
+                 WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
+                 SELECT CONCAT('e-', LPAD(number, 7, '0')), number, 'OrderPaid',
+                        JSON_OBJECT('note', REPEAT('x', {PAYLOAD_BYTES})), 'NEW', NOW(6), NOW(6)
+                 FROM (SELECT {first} + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n AS number
+                       FROM ten e, ten d, ten c, ten b, ten a) AS numbers"
+            ))
+            .await;
+    }
+    let mut relay = Child::start("relay", &config, &[]);
+
+    let sent = "SELECT COUNT(*) FROM consign_attempt WHERE outcome = 'confirmed'";
+    let busy = async || world.number(sent).await >= SENT;
+    world.eventually(2 * DEADLINE, "the relay sent its part", busy).await;
+
+    let peak = relay.peak_memory_kib();
+    println!("{} of {ROWS} rows sent, {peak} KiB at most", world.number(sent).await);
+    assert!(peak < LIMIT_KIB, "the relay had {peak} KiB");
+    relay.terminate();
+    assert!(relay.wait(DEADLINE).await.success(), "{}", relay.log());
+    let (sent, left) = (world.count("SENT").await, world.count("NEW").await);
+    assert_eq!(sent + left, i64::from(ROWS), "every row is SENT or NEW");
+}

@@ -99,6 +99,13 @@ impl Child {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
+    /// The most memory that the process had at once so far, in KiB, shared libraries and the program itself included.
+    pub fn peak_memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells the peak");
+        line.trim().trim_end_matches(" kB").parse().expect("the peak is a number")
+    }
+
     /// Whether the process has not ended.
     pub fn is_running(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
