@@ -15,6 +15,7 @@ use scratch::Scratch;
 /// What `consign bench relay` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  consign bench relay --rows 100000 --config consign.toml --json\n\n\
+                        attempt_log_cost is the share of the store limit that the log of attempts takes: 0.1 is a tenth.\n\n\
                         Uses tables, an exchange and a queue of its own (consign_bench_*) beside the configured ones and removes \
                         them afterwards. Needs a MySQL store and a RabbitMQ destination.")]
 pub struct Arguments {
@@ -58,8 +59,11 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "ratio_to_one_by_one": rounded(drain / single),
         "claim_ratio_with_1m_sent": rounded(figures.claim_ratio), "sent_rows": arguments.sent_rows,
         "relay_peak_rss_mib": rounded(figures.relay_peak_rss_mib),
+        "attempt_log_cost":
+            rounded(1.0 - median_ratio(&figures.logged_per_second, &figures.unlogged_per_second)),
         "rounds": { "drain_per_second": figures.drain_per_second, "store_limit_per_second": figures.store_limit_per_second,
-                    "bare_per_second": figures.bare_per_second, "one_by_one_per_second": figures.one_by_one_per_second },
+                    "bare_per_second": figures.bare_per_second, "one_by_one_per_second": figures.one_by_one_per_second,
+                    "logged_per_second": figures.logged_per_second, "unlogged_per_second": figures.unlogged_per_second },
     });
     if arguments.json {
         output::print_json(&document)?;
@@ -75,6 +79,7 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "ratio_to_bare_rate",
         "ratio_to_one_by_one",
         "claim_ratio_with_1m_sent",
+        "attempt_log_cost",
         "relay_peak_rss_mib",
     ] {
         table.row([key, &document[key].to_string()]);

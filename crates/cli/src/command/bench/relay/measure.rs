@@ -22,6 +22,7 @@ use consign_core::route::{DestinationName, Route, RouteTable, Rule, Template};
 use consign_core::settle::{SettleBatch, Settled};
 use consign_core::time::Draw;
 use consign_store::mysql::Outbox;
+use consign_store::retention::AttemptLog;
 
 use crate::config::{Config, Database};
 
@@ -44,6 +45,10 @@ pub struct Figures {
     pub store_limit_per_second: Vec<f64>,
     /// Rows per second of the same claims and settles in turn, without engine and broker, per round.
     pub bare_per_second: Vec<f64>,
+    /// The store limit with the log of attempts, per round, measured beside the next figure.
+    pub logged_per_second: Vec<f64>,
+    /// The store limit without the log of attempts, per round.
+    pub unlogged_per_second: Vec<f64>,
     /// Rows per second of a relay that claims, publishes, awaits and settles row by row, per round.
     pub one_by_one_per_second: Vec<f64>,
     /// The median cost of a claim among many SENT rows, in claims without any.
@@ -63,7 +68,7 @@ pub async fn relay(config: &Config, scratch: &Scratch, rows: u32, sent_rows: u32
         scratch.fill(OUTBOX, per_round).await?;
         figures.bare_per_second.push(bare_rate(config, scratch).await?);
         scratch.fill(OUTBOX, per_round).await?;
-        figures.store_limit_per_second.push(store_limit(config, scratch, per_round).await?);
+        figures.store_limit_per_second.push(store_limit(config, scratch, AttemptLog::All, per_round).await?);
         eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows through a relay process to the broker");
         scratch.fill(OUTBOX, per_round).await?;
         let drain = drain(config, scratch, per_round).await?;
@@ -72,8 +77,20 @@ pub async fn relay(config: &Config, scratch: &Scratch, rows: u32, sent_rows: u32
         eprintln!("bench: round {round} of {ROUNDS}: {ONE_BY_ONE_ROWS} rows one by one");
         scratch.fill(OUTBOX, ONE_BY_ONE_ROWS).await?;
         figures.one_by_one_per_second.push(one_by_one(scratch).await?);
-        scratch.sql(format!("TRUNCATE TABLE {OUTBOX}")).await?;
         scratch.renew_queue().await?;
+        eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows with the log of attempts and without");
+        // The second of two runs finds a machine that the first one has warmed: they take turns.
+        let logs = [AttemptLog::All, AttemptLog::Off];
+        for log in if round % 2 == 1 { logs } else { [logs[1], logs[0]] } {
+            scratch.sql(format!("TRUNCATE TABLE {OUTBOX}")).await?;
+            scratch.fill(OUTBOX, per_round).await?;
+            let rate = store_limit(config, scratch, log, per_round).await?;
+            match log {
+                AttemptLog::All => figures.logged_per_second.push(rate),
+                AttemptLog::Failures | AttemptLog::Off => figures.unlogged_per_second.push(rate),
+            }
+        }
+        scratch.sql(format!("TRUNCATE TABLE {OUTBOX}")).await?;
     }
     eprintln!("bench: claims beside {sent_rows} SENT rows and beside none");
     figures.claim_ratio = claim_ratio(scratch, sent_rows).await?;
@@ -140,11 +157,11 @@ async fn bare_rate(config: &Config, scratch: &Scratch) -> anyhow::Result<f64> {
 }
 
 /// The relay's own engine, claims and settles, pipelined as they are, with no broker at all.
-async fn store_limit(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<f64> {
+async fn store_limit(config: &Config, scratch: &Scratch, log: AttemptLog, rows: u32) -> anyhow::Result<f64> {
     let (trigger, asked) = shutdown();
     let runtime = RelayRuntime {
         name: "bench".into(),
-        store: Arc::new(scratch.outbox(OUTBOX)?),
+        store: Arc::new(scratch.outbox_with_log(OUTBOX, log)?),
         destinations: BTreeMap::from([(DestinationName::new(NAME), Arc::new(Nowhere))]),
         routes: routes()?,
         settings: settings(config),

@@ -5,6 +5,7 @@ use consign_broker::rabbitmq::{Binding, ConnectOptions, Exchange, ExchangeKind, 
 use consign_core::event::NewEvent;
 use consign_store::mapping::{Identifier, OutboxMapping};
 use consign_store::mysql::{Outbox, PayloadColumn, Schema};
+use consign_store::retention::{AttemptLog, Keeping};
 use sqlx::MySqlPool;
 
 use crate::config::{Config, DestinationConfig, RabbitMqConfig};
@@ -91,7 +92,13 @@ impl Scratch {
 
     /// The store port on one of the tables.
     pub fn outbox(&self, table: &str) -> anyhow::Result<Outbox> {
-        Ok(Outbox::new(self.store.0.clone(), mapping(table)?, "bench"))
+        self.outbox_with_log(table, AttemptLog::default())
+    }
+
+    /// The same, with another log of attempts.
+    pub fn outbox_with_log(&self, table: &str, attempts: AttemptLog) -> anyhow::Result<Outbox> {
+        let keeping = Keeping { attempts, ..Keeping::default() };
+        Ok(Outbox::with_keeping(self.store.0.clone(), mapping(table)?, "bench", keeping))
     }
 
     fn pool(&self) -> &MySqlPool {
