@@ -10,7 +10,7 @@ use super::{median, median_ratio, rounded};
 use crate::config::Config;
 use crate::output::{self, Table};
 
-use measure::Figures;
+use measure::{Figures, LEASE, PARTITION_LEASE};
 use scratch::Scratch;
 
 /// What `consign bench order` is asked to do.
@@ -18,7 +18,8 @@ use scratch::Scratch;
 #[command(
     after_help = "Example:\n  consign bench order --aggregates 10000 --events 200000 --kill --json\n\n\
                         A consumer checks the version of every event it receives: a version that is neither the next one \
-                        nor a copy of one it has seen is a violation. Uses a table, an exchange and a queue of its own \
+                        nor a copy of one it has seen is a violation. takeover_*_ms tell how long the aggregates stood still \
+                        that a killed relay had begun. Uses a table, an exchange and a queue of its own \
                         (consign_bench_*) and removes them afterwards. Needs a MySQL store and a RabbitMQ destination."
 )]
 pub struct Arguments {
@@ -52,6 +53,10 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "aggregates": arguments.aggregates, "events": figures.events,
         "violations": figures.violations, "lost": figures.lost, "repeats": figures.repeats,
         "relay_kills": figures.relay_kills,
+        "takeover_p50_ms": rounded(median(&figures.takeover_ms)),
+        "takeover_max_ms": rounded(figures.takeover_ms.iter().copied().fold(f64::NAN, f64::max)),
+        "takeovers": figures.takeover_ms.len(),
+        "partition_lease_ms": PARTITION_LEASE.as_millis(), "lease_ms": LEASE.as_millis(),
         "ordered_per_second": rounded(median(&figures.ordered_per_second)),
         "competing_per_second": rounded(median(&figures.competing_per_second)),
         "ratio_to_competing":
@@ -69,6 +74,10 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
         "lost",
         "repeats",
         "relay_kills",
+        "takeover_p50_ms",
+        "takeover_max_ms",
+        "partition_lease_ms",
+        "lease_ms",
         "ordered_per_second",
         "competing_per_second",
         "ratio_to_competing",

@@ -1,5 +1,6 @@
 //! The rounds: competing and ordered in turn, then ordered relays that are killed.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +17,18 @@ use crate::config::{Config, ORDERED_HELD_ROWS};
 
 use super::Arguments;
 use super::audit::Audit;
-use super::scratch::{NAME, Scratch, TABLE};
+use super::scratch::{Kill, NAME, Scratch, TABLE};
 
 /// Rounds of each mode.
 const ROUNDS: u32 = 2;
 /// Relays that share the aggregates in the round with kills.
-const RELAYS: usize = 3;
+const RELAYS: u32 = 3;
 /// How often one of them is killed.
 const KILLS: u32 = 4;
-/// What a relay of the round with kills is told beyond its numbers.
-const ORDERED_HASTY: &str = "mode = \"ordered\"\nsweep_seconds = 1\npartition_lease_seconds = 3";
+/// How long a relay of the round with kills holds a partition without a word.
+pub const PARTITION_LEASE: Duration = Duration::from_secs(3);
+/// How long it holds a row.
+pub const LEASE: Duration = Duration::from_secs(5);
 /// How often the table is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Nothing in the bench takes longer.
@@ -44,6 +47,9 @@ pub struct Figures {
     pub repeats: u64,
     /// Relay processes that were killed.
     pub relay_kills: u32,
+    /// How long each aggregate that a killed relay was at stood still: from just before the kill to the settle of the
+    /// first event that another relay published, in milliseconds.
+    pub takeover_ms: Vec<f64>,
     /// Events per second through one relay in ordered mode, per round.
     pub ordered_per_second: Vec<f64>,
     /// Events per second through one relay in competing mode, per round.
@@ -77,7 +83,11 @@ pub async fn order(config: &Config, scratch: &Scratch, arguments: &Arguments) ->
         eprintln!("bench: {events} events through {RELAYS} ordered relays, {KILLS} of them killed");
         scratch.fill(arguments.aggregates, events).await?;
         let consumer = Consumer::start(scratch);
-        figures.relay_kills = killed(config, scratch, events).await?;
+        let kills = killed(config, scratch, events).await?;
+        figures.relay_kills = u32::try_from(kills.len())?;
+        for kill in &kills {
+            figures.takeover_ms.extend(scratch.takeover_ms(kill).await?);
+        }
         let audit = consumer.finish(u64::from(events)).await?;
         figures.count(events, &audit);
     }
@@ -94,36 +104,48 @@ impl Figures {
 }
 
 /// Kills a relay each time another share of the events is SENT, and starts a new one in its place.
-async fn killed(config: &Config, scratch: &Scratch, events: u32) -> anyhow::Result<u32> {
+async fn killed(config: &Config, scratch: &Scratch, events: u32) -> anyhow::Result<Vec<Kill>> {
     let config = hasty(config);
-    let mut relays = Vec::new();
-    for _ in 0..RELAYS {
-        relays.push(start(&config, scratch, ORDERED_HASTY)?);
+    let mut relays = VecDeque::new();
+    for number in 0..RELAYS {
+        relays.push_back(start_named(&config, scratch, number)?);
     }
     let started = Instant::now();
-    let mut kills = 0;
-    while kills < KILLS {
-        let share = u64::from(events) * u64::from(kills + 1) / u64::from(KILLS + 2);
+    let mut kills = Vec::new();
+    for number in 1..=KILLS {
+        let share = u64::from(events) * u64::from(number) / u64::from(KILLS + 2);
         while scratch.sent().await? < share {
             ensure!(started.elapsed() < DEADLINE, "{share} events were not sent within {DEADLINE:?}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        relays.remove(0).kill().await?;
-        kills += 1;
-        relays.push(start(&config, scratch, ORDERED_HASTY)?);
+        let (relay, victim) = relays.pop_front().context("there are relays")?;
+        kills.push(Kill { relay, at: scratch.now().await? });
+        victim.kill().await?;
+        relays.push_back(start_named(&config, scratch, RELAYS + number)?);
     }
-    drained(scratch, &mut relays[0]).await?;
-    for relay in relays {
+    drained(scratch, &mut relays[0].1).await?;
+    for (_, relay) in relays {
         relay.stop().await?;
     }
     Ok(kills)
+}
+
+/// A relay under a name of its own, by which its attempts are found in the log: neither another one of this bench nor one of an
+/// earlier bench has it.
+fn start_named(config: &Config, scratch: &Scratch, number: u32) -> anyhow::Result<(String, RelayProcess)> {
+    let name = format!("{NAME}-{}-{number}", std::process::id());
+    let relay = format!(
+        "mode = \"ordered\"\nsweep_seconds = 1\npartition_lease_seconds = {}\nname = \"{name}\"",
+        PARTITION_LEASE.as_secs()
+    );
+    Ok((name, start(config, scratch, &relay)?))
 }
 
 /// A relay whose leases are short, so that nobody waits long for those of the killed.
 fn hasty(config: &Config) -> Config {
     let mut config = config.clone();
     let settings = &mut config.relay.settings;
-    settings.lease = Duration::from_secs(5);
+    settings.lease = LEASE;
     settings.publish.deadline = Duration::from_secs(3);
     settings.publish.margin = Duration::from_secs(1);
     config

@@ -13,6 +13,15 @@ pub const TABLE: &str = "consign_bench_order";
 /// So many events of one aggregate come in a row: orders are not created one step at a time in turn.
 const RUN: u32 = 4;
 
+/// A relay that was killed.
+#[derive(Debug)]
+pub struct Kill {
+    /// Its name in the log of attempts.
+    pub relay: String,
+    /// Just before, by the database's clock.
+    pub at: String,
+}
+
 /// What the bench made, to be removed again.
 pub struct Scratch {
     /// The servers it is on.
@@ -94,5 +103,28 @@ impl Scratch {
         let sql = "SELECT COUNT(*) FROM consign_bench_order WHERE status = 'SENT'";
         let sent: i64 = sqlx::query_scalar(sql).fetch_one(self.site.pool()).await?;
         Ok(u64::try_from(sent)?)
+    }
+
+    /// The database's time.
+    pub async fn now(&self) -> anyhow::Result<String> {
+        Ok(sqlx::query_scalar("SELECT CAST(NOW(6) AS CHAR)").fetch_one(self.site.pool()).await?)
+    }
+
+    /// For each aggregate whose last event before the kill was sent by the killed relay, and that had more to send: how
+    /// long it took until another relay had sent one.
+    pub async fn takeover_ms(&self, kill: &Kill) -> anyhow::Result<Vec<f64>> {
+        let sql = "WITH sent AS (
+                       SELECT event.aggregate_id, attempt.relay, attempt.recorded_at,
+                           attempt.recorded_at > CAST(? AS DATETIME(6)) AS later,
+                           ROW_NUMBER() OVER (PARTITION BY event.aggregate_id, attempt.recorded_at > CAST(? AS DATETIME(6))
+                                              ORDER BY attempt.attempt_id DESC) AS place
+                       FROM consign_attempt attempt JOIN consign_bench_order event ON event.event_id = attempt.event_id
+                       WHERE attempt.outcome = 'confirmed' AND attempt.relay LIKE CONCAT(SUBSTRING_INDEX(?, '-', 2), '-%'))
+                   SELECT CAST(TIMESTAMPDIFF(MICROSECOND, CAST(? AS DATETIME(6)), MIN(later.recorded_at)) AS DOUBLE) / 1000
+                   FROM sent last JOIN sent later ON later.aggregate_id = last.aggregate_id
+                   WHERE NOT last.later AND last.place = 1 AND last.relay = ? AND later.later AND later.relay <> ?
+                   GROUP BY last.aggregate_id";
+        let query = sqlx::query_scalar(sql).bind(&kill.at).bind(&kill.at).bind(&kill.relay).bind(&kill.at);
+        Ok(query.bind(&kill.relay).bind(&kill.relay).fetch_all(self.site.pool()).await?)
     }
 }
