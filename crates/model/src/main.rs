@@ -1,27 +1,74 @@
-//! t
-mod lease;
-mod search;
-use stateright::*;
-use lease::*;
-fn main() {
-    let a: Vec<usize> = std::env::args().skip(1).map(|x| x.parse().unwrap()).collect();
-    let u = |i: usize| u8::try_from(a[i]).unwrap();
-    let bounds = Bounds { events: a[0], hold: a[1], hands: a[2], steps: if a[10] > 1 { Steps::Merged } else { Steps::Fine }, attempts_max: u(3), faults: lease::state::Faults { crashes: u(4), expiries: u(5), doubts: u(6), unanswered: u(7), operations: u(8) }, counts: a[9] > 0, symmetry: a[10] > 0 };
-    if a[10] > 2 {
-        let t = std::time::Instant::now();
-        let e = search::exhaust(&Lease { bounds, removed: None });
-        println!("{e:#?} {:?}", t.elapsed());
-        return;
+//! `cargo xtask model`: exhausts the models within their bounds and takes each guard away once.
+
+use std::process::ExitCode;
+
+use consign_model::plan::{self, Extent};
+use consign_model::report::Report;
+
+const USAGE: &str = "\
+usage: consign-model [--ci | --full] [--json] [--trace GUARD]
+
+  --ci           what every change is checked with, in about a minute (default)
+  --full         larger bounds, in minutes
+  --json         one JSON document instead of the table
+  --trace GUARD  only takes this guard away, and prints the steps that break something
+";
+
+struct Options {
+    extent: Extent,
+    json: bool,
+    trace: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let Some(options) = options() else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    if let Some(guard) = options.trace {
+        return trace(&guard);
     }
-    let t = std::time::Instant::now();
-    let c = Lease { bounds, removed: None }.checker().threads(2).spawn_bfs().join();
-    println!("{} {} {:?} depth {}", c.unique_state_count(), c.state_count(), t.elapsed(), c.max_depth());
-    for p in (Lease { bounds, removed: None }).properties() { println!("{:?} {} {:?}", p.expectation, p.name, c.discovery(p.name).map(|d| d.into_actions().len())); }
-    if a.len() > 11 {
-        for g in Guard::ALL {
-            let c = Lease { bounds: Bounds { symmetry: false, ..bounds }, removed: Some(g) }.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-            let found: Vec<_> = c.discoveries().into_iter().filter(|d| c.model().property(d.0).expectation == Expectation::Always).map(|d| (d.0, d.1.into_actions())).collect();
-            println!("{g:?} {} {:?}", c.unique_state_count(), found);
+    let models = plan::models(options.extent, |model| {
+        eprintln!("{}: {} states, {:.1} s", model.id, model.states, model.seconds);
+    });
+    let plan = if options.extent == Extent::Ci { "ci" } else { "full" };
+    let report = Report { plan, models, mutants: plan::mutants(|_| ()) };
+    if options.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.text());
+    }
+    if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The steps that break something without the guard.
+fn trace(guard: &str) -> ExitCode {
+    let mutants = plan::mutants(|_| ());
+    let mut wanted = mutants.iter().filter(|mutant| mutant.guard == guard).peekable();
+    if wanted.peek().is_none() {
+        eprintln!("consign-model: no model has a guard `{guard}`; the table lists all of them");
+        return ExitCode::from(2);
+    }
+    for mutant in wanted {
+        match &mutant.trace {
+            Some(trace) => print!("{} without {}: {}", mutant.model, mutant.guard, trace.text()),
+            None => println!("{} without {}: nothing breaks", mutant.model, mutant.guard),
         }
     }
+    ExitCode::SUCCESS
+}
+
+fn options() -> Option<Options> {
+    let mut options = Options { extent: Extent::Ci, json: false, trace: None };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--ci" => options.extent = Extent::Ci,
+            "--full" => options.extent = Extent::Full,
+            "--json" => options.json = true,
+            "--trace" => options.trace = Some(arguments.next()?),
+            _ => return None,
+        }
+    }
+    Some(options)
 }

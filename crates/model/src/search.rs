@@ -1,4 +1,10 @@
-//! A breadth-first search that remembers states exactly, by their codes, and little else.
+//! Two breadth-first searches of our own: one for very many states, one for the shortest way to what breaks.
+//!
+//! Both remember states exactly, the first by their codes and nothing else, so that a state takes about twelve bytes; a
+//! fingerprint, as stateright keeps it, may be that of another state.
+
+use std::collections::HashSet;
+use std::hash::Hash;
 
 use stateright::{Expectation, Model};
 
@@ -15,8 +21,8 @@ pub trait Compact: Model {
 pub struct Exhausted {
     /// Different states.
     pub states: u64,
-    /// Properties by name, in the model's order: whether each holds.
-    pub holds: Vec<(&'static str, bool)>,
+    /// Whether each property holds, in the model's order.
+    pub holds: Vec<bool>,
 }
 
 /// Looks at every state that can be reached.
@@ -54,9 +60,65 @@ pub fn exhaust<M: Compact>(model: &M) -> Exhausted {
     let holds = properties
         .iter()
         .zip(met)
-        .map(|(property, met)| (property.name, met == (property.expectation == Expectation::Sometimes)))
+        .map(|(property, met)| met == (property.expectation == Expectation::Sometimes))
         .collect();
     Exhausted { states: seen.len as u64, holds }
+}
+
+/// What broke, and how.
+#[derive(Debug)]
+pub struct Found<A> {
+    /// What broke.
+    pub property: &'static str,
+    /// The steps from the beginning.
+    pub actions: Vec<A>,
+}
+
+/// The shortest way to a state in which something that must always hold does not; `None` when there is no such state.
+pub fn shortest<M>(model: &M) -> Option<Found<M::Action>>
+where
+    M: Model,
+    M::State: Clone + Hash + Eq,
+    M::Action: Clone,
+{
+    let properties = model.properties();
+    let always: Vec<_> =
+        properties.iter().filter(|property| property.expectation == Expectation::Always).collect();
+    let mut seen: HashSet<M::State> = HashSet::new();
+    // Each state with the step that led to it and the place of the one before.
+    let mut reached: Vec<(M::State, Option<(usize, M::Action)>)> = Vec::new();
+    for state in model.init_states() {
+        seen.insert(state.clone());
+        reached.push((state, None));
+    }
+    let mut place = 0;
+    let mut actions = Vec::new();
+    while place < reached.len() {
+        let state = reached[place].0.clone();
+        if let Some(broken) = always.iter().find(|property| !(property.condition)(model, &state)) {
+            return Some(Found { property: broken.name, actions: way(&reached, place) });
+        }
+        model.actions(&state, &mut actions);
+        for action in actions.drain(..) {
+            let Some(next) = model.next_state(&state, action.clone()) else { continue };
+            if seen.insert(next.clone()) {
+                reached.push((next, Some((place, action))));
+            }
+        }
+        place += 1;
+    }
+    None
+}
+
+fn way<S, A: Clone>(reached: &[(S, Option<(usize, A)>)], place: usize) -> Vec<A> {
+    let mut actions = Vec::new();
+    let mut place = place;
+    while let Some((before, action)) = &reached[place].1 {
+        actions.push(action.clone());
+        place = *before;
+    }
+    actions.reverse();
+    actions
 }
 
 /// A set of codes in one array, with linear probing.
