@@ -1,10 +1,12 @@
-//! The task runner of this repository: `cargo xtask services|test|tidy`.
+//! The task runner of this repository: `cargo xtask services|test|tidy|model`.
 //!
 //! - [`services`]: real servers for the tests, unpacked privately from Debian packages
 //! - [`test`]: everything CI runs, in one command
 //! - [`tidy`]: checks of layout and style that no compiler makes
+//! - [`model`]: the protocol models, every state of them
 //! - [`workspace`]: where the repository is
 
+mod model;
 mod services;
 mod test;
 mod tidy;
@@ -31,6 +33,8 @@ usage: cargo xtask <command>
   test [--only STEP]... [--keep] [-- ARG...]
         services, then the steps fmt, tidy, clippy, test; ARGs go to `cargo test`;
         --keep leaves running the servers that this run started
+  model [--ci | --full] [--json] [--trace GUARD]
+        looks at every state of the protocol models, and takes each of their guards away once
   tidy                         dependency arrows, file length, banned names and words, SQL file sets
 ";
 
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         ["services", rest @ ..] => services::run(rest),
         ["test", rest @ ..] => test::run(rest),
         ["tidy"] => tidy::run(),
+        ["model", rest @ ..] => model::run(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -13,8 +13,7 @@
 //! | `Start`, `LeaseCheck` | `Claim::start` |
 //! | `FollowAfterSettle` | `Relay::settled`, then `follow` |
 //! | `FailureCuts`, `DeathCuts` | `Chains::ending`: Retry, Release, and Dead under `block` give the followers back |
-//! | `FenceCuts` | `Relay::cut_chain` after `Settled::Fenced` |
-//! | `Settle` | `settle_*.sql`, in the order of `Relay::settlements`, one by one |
+//! | `Settle`, `SettleToken` | `settle_*.sql`, in the order of `Relay::settlements`, one by one; after `Settled::Fenced`, `Relay::cut_chain` |
 //! | `Sweep` | `sweep_return.sql`, `sweep_dead.sql`, row by row |
 //! | `Take`, `Give`, `PartitionLease` | `partition_lock.sql`, `partition_take.sql`, `partition_give.sql`; `Holder` (`store/src/order/share.rs`) |
 //! | `PartitionFence` | `partition_held.sql`, and the compared tokens in `Fence::held` |
@@ -24,10 +23,10 @@
 //! How many rows of a chain one claim takes is left open. Not in the model: several aggregates, which share nothing but relays;
 //! the suspect rule; `available_at` beyond "due or not yet"; replays, which repeat what consumers have had.
 //!
-//! Two things this model says about the product. First, events are *handed over* in order always, but an event that was given up
-//! (DEAD and skipped, or discarded) may still have bytes under way, and they may arrive after later events: the situation "an
-//! event that was given up arrives late" is reached. Second, giving a chain up after a fenced settle is not needed while
-//! the lease is checked before each publish: followers have the lease of their head. So its mutation takes both away.
+//! One thing this model says about the product: events are *handed over* in order always, but an event that was given up
+//! (DEAD and skipped, or discarded) may still have bytes under way, and they may arrive after later events. That is the situation
+//! "an event that was given up may arrive late". And one about partitions: while they are shared, no other relay can come between
+//! look and lock, so that the locks matter only where nobody shares (`partitions = 0`, SQLite). The model is run both ways.
 
 mod state;
 mod step;
@@ -58,8 +57,6 @@ pub enum Guard {
     FailureCuts,
     /// Under `block` followers go back when their head is DEAD.
     DeathCuts,
-    /// Followers go back when their head was fenced; and nothing is published without enough of the lease.
-    FenceCutsAndLeaseCheck,
     /// Nothing is published without enough of the lease.
     LeaseCheck,
     /// A settle needs the row's token.
@@ -74,7 +71,7 @@ pub enum Guard {
 
 impl Guard {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::HeldAggregate,
         Self::DeadBlocks,
         Self::HeadFirst,
@@ -83,7 +80,6 @@ impl Guard {
         Self::FollowAfterSettle,
         Self::FailureCuts,
         Self::DeathCuts,
-        Self::FenceCutsAndLeaseCheck,
         Self::LeaseCheck,
         Self::SettleToken,
         Self::PartitionFence,
@@ -108,6 +104,8 @@ pub struct Bounds {
     pub events: usize,
     /// The policy.
     pub on_dead: OnDead,
+    /// Relays share the aggregates by a partition; else each claims everything.
+    pub partition: bool,
     /// `attempts_max`.
     pub attempts_max: u8,
     /// How many of each fault.
@@ -149,9 +147,10 @@ impl Model for Chain {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always("an event is handed over only when all before it are finished", |_, state: &State| {
-                state.broken != Some(Broken::Overtaken)
-            }),
+            Property::always(
+                "an event is handed over only when all before it are finished",
+                |_, state: &State| state.broken != Some(Broken::Overtaken),
+            ),
             Property::always("first copies come in order, but for events given up", |_, state: &State| {
                 state.broken != Some(Broken::Disorder)
             }),
@@ -167,13 +166,17 @@ impl Model for Chain {
             Property::always("a publish begins only inside its lease", |_, state: &State| {
                 state.broken != Some(Broken::OutsideLease)
             }),
-            Property::always("only the owner of the partition's epoch claims", |_, state: &State| {
-                state.broken != Some(Broken::NotOwner)
-            }),
-            Property::always("a partition is taken only when its lease is over", |_, state: &State| {
-                state.broken != Some(Broken::Stolen)
-            }),
         ];
+        if self.bounds.partition {
+            properties.extend([
+                Property::always("only the owner of the partition's epoch claims", |_, state: &State| {
+                    state.broken != Some(Broken::NotOwner)
+                }),
+                Property::always("a partition is taken only when its lease is over", |_, state: &State| {
+                    state.broken != Some(Broken::Stolen)
+                }),
+            ]);
+        }
         properties.extend(self.situations());
         properties
     }
@@ -198,12 +201,16 @@ impl Chain {
             Property::sometimes("an event is DEAD and others wait or went on", |_, state: &State| {
                 (0..EVENTS - 1).any(|event| {
                     state.rows[event].status == Status::Dead && state.rows[event + 1].attempts > 0
-                        || state.rows[event].status == Status::Dead && state.rows[event + 1].status == Status::New
+                        || state.rows[event].status == Status::Dead
+                            && state.rows[event + 1].status == Status::New
                 })
             }),
             Property::sometimes("a settle is about to be fenced", |_, state: &State| {
                 state.relays.iter().any(|relay| {
-                    relay.settlements.first().is_some_and(|settlement| settlement.held.claim == 0 && !settlement.repeat)
+                    relay
+                        .settlements
+                        .first()
+                        .is_some_and(|settlement| settlement.held.claim == 0 && !settlement.repeat)
                 })
             }),
             Property::sometimes("a settle without an answer had been applied", |_, state: &State| {
@@ -213,16 +220,29 @@ impl Chain {
                     })
                 })
             }),
-            Property::sometimes("the partition changed hands while its rows were under way", |_, state: &State| {
-                (0..2).any(|relay| {
-                    state.partition.owner == Some(1 - relay)
-                        && state.relays[relay].flights.iter().any(|flight| flight.held.claim != 0)
-                })
-            }),
             Property::sometimes("bytes may still arrive after SENT", |_, state: &State| {
                 state.rows.iter().any(|row| row.status == Status::Sent && row.late > 0)
             }),
         ];
+        if self.bounds.partition {
+            situations.push(Property::sometimes(
+                "the partition changed hands while its rows were under way",
+                |_, state: &State| {
+                    (0..2).any(|relay| {
+                        state.partition.owner == Some(1 - relay)
+                            && state.relays[relay].flights.iter().any(|flight| flight.held.claim != 0)
+                    })
+                },
+            ));
+        } else {
+            situations.push(Property::sometimes(
+                "two claims have chosen the same row",
+                |_, state: &State| {
+                    let [left, right] = &state.relays;
+                    left.plan.iter().any(|event| right.plan.contains(event))
+                },
+            ));
+        }
         if self.bounds.faults.operations > 0 || self.bounds.on_dead == OnDead::Skip {
             situations.push(Property::sometimes(
                 "an event that was given up may arrive late",

@@ -159,15 +159,25 @@ impl Model for CheckBack {
 
 fn situations() -> Vec<Property<CheckBack>> {
     vec![
-        Property::sometimes("the final commit makes the message visible", |model: &CheckBack, state: &State| {
-            state.half == Half::Visible && state.left.asks == model.bounds.faults.asks
-        }),
-        Property::sometimes("a check-back makes the message of a dead producer visible", |_, state: &State| {
-            state.half == Half::Visible && state.producer == Producer::Gone && state.end.is_none()
-        }),
-        Property::sometimes("a rollback marker is there while the transaction is open", |_, state: &State| {
-            state.marker == Some(Marker::RolledBack) && matches!(state.producer, Producer::Ready | Producer::Open)
-        }),
+        Property::sometimes(
+            "the final commit makes the message visible",
+            |model: &CheckBack, state: &State| {
+                state.half == Half::Visible && state.left.asks == model.bounds.faults.asks
+            },
+        ),
+        Property::sometimes(
+            "a check-back makes the message of a dead producer visible",
+            |_, state: &State| {
+                state.half == Half::Visible && state.producer == Producer::Gone && state.end.is_none()
+            },
+        ),
+        Property::sometimes(
+            "a rollback marker is there while the transaction is open",
+            |_, state: &State| {
+                state.marker == Some(Marker::RolledBack)
+                    && matches!(state.producer, Producer::Ready | Producer::Open)
+            },
+        ),
         Property::sometimes("a member waits for the marker of an open transaction", |_, state: &State| {
             state.members.contains(&Member::Fencing) && state.producer.has_mark()
         }),

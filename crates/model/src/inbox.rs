@@ -148,9 +148,10 @@ impl Model for Inbox {
             Property::always("no conflict is silent", |_, state: &State| {
                 state.broken != Some(Broken::SilentConflict)
             }),
-            Property::always("every delivery waits, is in hand, or is decided", |model: &Inbox, state: &State| {
-                state.is_conserved(model.bounds.keys)
-            }),
+            Property::always(
+                "every delivery waits, is in hand, or is decided",
+                |model: &Inbox, state: &State| state.is_conserved(model.bounds.keys),
+            ),
         ];
         properties.extend(situations());
         properties
@@ -182,19 +183,21 @@ fn situations() -> Vec<Property<Inbox>> {
         }),
         Property::sometimes("a delivery comes again after its effect", |_, state: &State| {
             (0..2).any(|key| {
-                (0..2).any(|content| {
-                    state.queue[key][content] > 0 && state.keys[key].marker == Some(content)
-                })
+                (0..2).any(|content| state.queue[key][content] > 0 && state.keys[key].marker == Some(content))
             })
         }),
         Property::sometimes("both processes work on the same delivery", |_, state: &State| {
             let [left, right] = &state.workers;
-            left.has_mark() && right.phase == Phase::Begun && left.same(right) && left.connected != right.connected
+            left.has_mark()
+                && right.phase == Phase::Begun
+                && left.same(right)
+                && left.connected != right.connected
         }),
         Property::sometimes("a result is committed and its channel is gone", |_, state: &State| {
-            state.workers.iter().any(|worker| {
-                worker.phase == Phase::Done(Processed::Applied) && !worker.connected
-            })
+            state
+                .workers
+                .iter()
+                .any(|worker| worker.phase == Phase::Done(Processed::Applied) && !worker.connected)
         }),
     ]
 }

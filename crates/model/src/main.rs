@@ -32,7 +32,11 @@ fn main() -> ExitCode {
         eprintln!("{}: {} states, {:.1} s", model.id, model.states, model.seconds);
     });
     let plan = if options.extent == Extent::Ci { "ci" } else { "full" };
-    let report = Report { plan, models, mutants: plan::mutants(|_| ()) };
+    let mutants = plan::mutants(|mutant| {
+        let steps = mutant.trace.as_ref().map_or(0, |trace| trace.steps.len());
+        eprintln!("{} without {}: {steps} steps", mutant.model, mutant.guard);
+    });
+    let report = Report { plan, models, mutants };
     if options.json {
         println!("{}", report.json());
     } else {

@@ -31,9 +31,12 @@ pub fn models(extent: Extent, mut done: impl FnMut(&ModelReport)) -> Vec<ModelRe
     add(lease_steps("lease-hands", LEASE_HANDS));
     add(lease_steps("lease-pair", if full { LEASE_PAIR_FULL } else { LEASE_PAIR }));
     add(inbox(if full { INBOX_FULL } else { INBOX }));
-    for on_dead in [OnDead::Block, OnDead::Skip] {
-        add(chain(on_dead, if full { CHAIN_FULL } else { CHAIN }));
-    }
+    let chain_faults = if full { CHAIN_FULL } else { CHAIN };
+    let unshared_faults = if full { CHAIN } else { CHAIN_UNSHARED };
+    add(chain("chain-block", chain_bounds(OnDead::Block, true, chain_faults)));
+    add(chain("chain-skip", chain_bounds(OnDead::Skip, true, chain_faults)));
+    add(chain("chain-unshared-block", chain_bounds(OnDead::Block, false, unshared_faults)));
+    add(chain("chain-unshared-skip", chain_bounds(OnDead::Skip, false, unshared_faults)));
     add(check_back(CHECK_BACK));
     reports
 }
@@ -57,7 +60,10 @@ pub fn mutants(mut done: impl FnMut(&MutantReport)) -> Vec<MutantReport> {
         add(mutant("inbox", format!("{guard:?}"), &Inbox { bounds, removed: Some(guard) }));
     }
     for guard in chain::Guard::ALL {
-        let bounds = chain_bounds(OnDead::Block, CHAIN, false);
+        // Nobody comes between look and lock while a partition is shared.
+        let alone = matches!(guard, chain::Guard::LockedRowsAreNew | chain::Guard::UnbrokenChain);
+        let bounds = chain_bounds(OnDead::Block, !alone, CHAIN);
+        let bounds = chain::Bounds { symmetry: false, ..bounds };
         add(mutant("chain", format!("{guard:?}"), &Chain { bounds, removed: Some(guard) }));
     }
     for guard in checkback::Guard::ALL {
@@ -130,8 +136,7 @@ fn lease_json(bounds: &lease::Bounds) -> serde_json::Value {
     })
 }
 
-const INBOX: inbox::Faults =
-    inbox::Faults { crashes: 2, unanswered: 1, copies: 1, channels: 1, refusals: 1 };
+const INBOX: inbox::Faults = inbox::Faults { crashes: 2, unanswered: 1, copies: 1, channels: 1, refusals: 1 };
 
 const INBOX_FULL: inbox::Faults =
     inbox::Faults { crashes: 2, unanswered: 2, copies: 2, channels: 2, refusals: 1 };
@@ -153,41 +158,40 @@ fn inbox(faults: inbox::Faults) -> ModelReport {
 }
 
 const CHAIN: chain::Faults =
-    chain::Faults { crashes: 1, expiries: 1, doubts: 1, unanswered: 1, handovers: 1, operations: 1 };
+    chain::Faults { crashes: 1, expiries: 1, doubts: 1, unanswered: 1, handovers: 1, operations: 0 };
+
+/// Where nobody shares, two claims can cross; they need little more for it.
+const CHAIN_UNSHARED: chain::Faults =
+    chain::Faults { crashes: 0, expiries: 1, doubts: 1, unanswered: 0, handovers: 0, operations: 0 };
 
 const CHAIN_FULL: chain::Faults =
-    chain::Faults { crashes: 1, expiries: 2, doubts: 2, unanswered: 1, handovers: 1, operations: 1 };
+    chain::Faults { crashes: 1, expiries: 1, doubts: 1, unanswered: 1, handovers: 1, operations: 1 };
 
-fn chain_bounds(on_dead: OnDead, faults: chain::Faults, symmetry: bool) -> chain::Bounds {
-    chain::Bounds { events: 3, on_dead, attempts_max: 2, faults, symmetry }
+fn chain_bounds(on_dead: OnDead, partition: bool, faults: chain::Faults) -> chain::Bounds {
+    chain::Bounds { events: 3, on_dead, partition, attempts_max: 2, faults, symmetry: true }
 }
 
-fn chain(on_dead: OnDead, faults: chain::Faults) -> ModelReport {
-    let (id, word) = match on_dead {
-        OnDead::Block => ("chain-block", "block"),
-        OnDead::Skip => ("chain-skip", "skip"),
-    };
-    let bounds = chain_bounds(on_dead, faults, true);
+fn chain(id: &'static str, bounds: chain::Bounds) -> ModelReport {
+    let faults = bounds.faults;
     let told = json!({
         "relays": 2,
         "aggregates": 1,
         "events": bounds.events,
-        "partitions": 1,
-        "on_dead": word,
+        "partitions": u8::from(bounds.partition),
+        "on_dead": if bounds.on_dead == OnDead::Block { "block" } else { "skip" },
         "attempts_max": bounds.attempts_max,
         "crashes": faults.crashes,
         "lease_expiries": faults.expiries,
         "unknown_outcomes": faults.doubts,
         "lost_commit_replies": faults.unanswered,
-        "partition_handovers": faults.handovers,
+        "partition_handovers": if bounds.partition { faults.handovers } else { 0 },
         "operator_actions": faults.operations,
     });
     let report = every_state(id, told, Chain { bounds, removed: None });
-    with_trace(report, &Chain { bounds: chain_bounds(on_dead, faults, false), removed: None })
+    with_trace(report, &Chain { bounds: chain::Bounds { symmetry: false, ..bounds }, removed: None })
 }
 
-const CHECK_BACK: checkback::Faults =
-    checkback::Faults { crashes: 1, unanswered: 2, asks: 4, losses: 2 };
+const CHECK_BACK: checkback::Faults = checkback::Faults { crashes: 1, unanswered: 2, asks: 4, losses: 2 };
 
 fn check_back(faults: checkback::Faults) -> ModelReport {
     let told = json!({

@@ -100,7 +100,8 @@ pub struct Report {
 impl Report {
     /// Whether everything is as it should be.
     pub fn passed(&self) -> bool {
-        self.models.iter().all(ModelReport::passed) && self.mutants.iter().all(|mutant| mutant.trace.is_some())
+        self.models.iter().all(ModelReport::passed)
+            && self.mutants.iter().all(|mutant| mutant.trace.is_some())
     }
 
     fn caught(&self) -> usize {

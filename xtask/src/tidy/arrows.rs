@@ -78,6 +78,11 @@ const RULES: &[Rule] = &[
         never: &["consign", "consign-broker", "consign-store", "sqlx*"],
         why: "the simulator has no real I/O",
     },
+    Rule {
+        package: "consign-model",
+        never: &["consign*", "tokio*", "sqlx*"],
+        why: "a model stands beside the product, not on it",
+    },
     Rule { package: "consign-lab", never: &["consign-sim"], why: "the lab runs real parts only" },
     Rule {
         package: "xtask",

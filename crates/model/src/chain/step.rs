@@ -87,6 +87,9 @@ impl Chain {
     }
 
     fn offer_partition(&self, state: &State, relay: usize, actions: &mut Vec<Action>) {
+        if !self.bounds.partition {
+            return;
+        }
         let partition = state.partition;
         // A claim reads the partition under a shared lock until it commits.
         if state.relays.iter().any(|relay| !relay.plan.is_empty()) && !self.lacks(Guard::PartitionLock) {
@@ -113,7 +116,7 @@ impl Chain {
         }
         if relay.plan.is_empty() {
             let owns = state.partition.owner == Some(number) && state.partition.live && relay.knows;
-            if owns || self.lacks(Guard::PartitionFence) {
+            if owns || !self.bounds.partition || self.lacks(Guard::PartitionFence) {
                 for rows in 1..=self.ready(state).len() {
                     actions.push(Action::Look { relay: number, rows });
                 }
@@ -134,7 +137,7 @@ impl Chain {
                 }
                 continue;
             }
-            let checked = !self.lacks(Guard::LeaseCheck) && !self.lacks(Guard::FenceCutsAndLeaseCheck);
+            let checked = !self.lacks(Guard::LeaseCheck);
             if !(checked && held.over) {
                 actions.push(Action::Start { relay: number, flight });
             }
@@ -261,7 +264,8 @@ impl Chain {
     /// Locks and marks; gives what was had.
     fn lock(&self, next: &mut State, relay: usize) -> Vec<Held> {
         let plan = std::mem::take(&mut next.relays[relay].plan);
-        if next.partition.owner != Some(relay) || !next.relays[relay].knows {
+        let owns = next.partition.owner == Some(relay) && next.relays[relay].knows;
+        if self.bounds.partition && !owns {
             next.broken = Some(Broken::NotOwner);
         }
         let claim = 1 + next.rows.iter().map(|row| row.claim).max().unwrap_or(0);
@@ -335,11 +339,7 @@ impl Chain {
         let before = next.rows[event].status;
         let applied = self.change(next, settlement) || settlement.repeat && before == destined(settlement.to);
         if !applied {
-            if self.lacks(Guard::FenceCutsAndLeaseCheck) {
-                follow(next, relay, event);
-            } else {
-                cut(next, relay, event);
-            }
+            cut(next, relay, event);
             return;
         }
         let follows = match settlement.to {

@@ -87,9 +87,7 @@ impl Key {
 
     /// Whether what became of a content is committed.
     pub fn decided(&self, content: usize) -> bool {
-        self.marker == Some(content)
-            || self.dead[content]
-            || self.marker.is_some() && self.conflicts[content]
+        self.marker == Some(content) || self.dead[content] || self.marker.is_some() && self.conflicts[content]
     }
 }
 
@@ -137,7 +135,9 @@ impl State {
     pub fn is_conserved(&self, keys: usize) -> bool {
         let in_hand = |key, content| {
             self.workers.iter().any(|worker| {
-                worker.phase != Phase::Idle && worker.connected && (worker.key, worker.content) == (key, content)
+                worker.phase != Phase::Idle
+                    && worker.connected
+                    && (worker.key, worker.content) == (key, content)
             })
         };
         (0..keys).all(|key| {

@@ -66,21 +66,26 @@ fn situations() -> Vec<Property<Lease>> {
         Property::sometimes("bytes may still arrive after SENT", |model: &Lease, state: &State| {
             rows(model, state).any(|row| row.status == Status::Sent && row.late > 0)
         }),
-        Property::sometimes("a DEAD or discarded event may still be delivered", |model: &Lease, state: &State| {
-            rows(model, state)
-                .any(|row| matches!(row.status, Status::Dead | Status::Discarded) && row.late > 0)
-        }),
+        Property::sometimes(
+            "a DEAD or discarded event may still be delivered",
+            |model: &Lease, state: &State| {
+                rows(model, state)
+                    .any(|row| matches!(row.status, Status::Dead | Status::Discarded) && row.late > 0)
+            },
+        ),
         Property::sometimes("an event is DEAD", |model: &Lease, state: &State| {
             rows(model, state).any(|row| row.status == Status::Dead)
         }),
         Property::sometimes("a lease ends before its publish begins", |model: &Lease, state: &State| {
             attempts(model, state).any(|(_, phase, own)| phase == Phase::Held && !own)
         }),
-        Property::sometimes("a relay writes though its row is another one's", |model: &Lease, state: &State| {
-            attempts(model, state).any(|(row, phase, own)| {
-                phase == Phase::Written && !own && row.status == Status::Sending
-            })
-        }),
+        Property::sometimes(
+            "a relay writes though its row is another one's",
+            |model: &Lease, state: &State| {
+                attempts(model, state)
+                    .any(|(row, phase, own)| phase == Phase::Written && !own && row.status == Status::Sending)
+            },
+        ),
         Property::sometimes("a claimed row is in nobody's hands", |model: &Lease, state: &State| {
             rows(model, state)
                 .any(|row| row.status == Status::Sending && row.places.iter().all(Option::is_none))

@@ -108,7 +108,8 @@ impl Lease {
             // Of two free places the first one is taken.
             let first = (relay * self.bounds.hands..place).all(|before| row.places[before].is_some());
             if first && self.held(state, relay) < self.bounds.hold {
-                if row.status == Status::New || self.lacks(Guard::ClaimStatus) && row.status == Status::Sending
+                if row.status == Status::New
+                    || self.lacks(Guard::ClaimStatus) && row.status == Status::Sending
                 {
                     actions.push(Action::Claim { event, place });
                 }
@@ -530,7 +531,8 @@ fn operate(next: &mut State, event: usize, from: Status, to: Status) {
 
 /// A claim number that neither the row nor an attempt at it has.
 fn unused(row: &Event) -> u8 {
-    let used = |claim: u8| row.claim == claim || row.places.iter().flatten().any(|attempt| attempt.claim == claim);
+    let used =
+        |claim: u8| row.claim == claim || row.places.iter().flatten().any(|attempt| attempt.claim == claim);
     (1..=u8::MAX).find(|claim| !used(*claim)).expect("there are few claims")
 }
 
