@@ -178,8 +178,11 @@ fn situations() -> Vec<Property<Inbox>> {
             })
         }),
         Property::sometimes("a process waits for another one's marker", |_, state: &State| {
+            let waits = |one: &Worker, other: &Worker| {
+                one.phase == Phase::Begun && other.has_mark() && one.key == other.key
+            };
             let [left, right] = &state.workers;
-            left.phase == Phase::Begun && right.has_mark() && left.key == right.key
+            waits(left, right) || waits(right, left)
         }),
         Property::sometimes("a delivery comes again after its effect", |_, state: &State| {
             (0..2).any(|key| {
@@ -188,10 +191,8 @@ fn situations() -> Vec<Property<Inbox>> {
         }),
         Property::sometimes("both processes work on the same delivery", |_, state: &State| {
             let [left, right] = &state.workers;
-            left.has_mark()
-                && right.phase == Phase::Begun
-                && left.same(right)
-                && left.connected != right.connected
+            let busy = |worker: &Worker| worker.has_mark() || worker.phase == Phase::Begun;
+            busy(left) && busy(right) && left.same(right) && left.connected != right.connected
         }),
         Property::sometimes("a result is committed and its channel is gone", |_, state: &State| {
             state

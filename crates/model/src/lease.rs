@@ -30,6 +30,19 @@
 //! rule (they only make DEAD rarer). That `status = 'SENDING'` is not needed beside the token is a finding of this model: a row that is not
 //! SENDING has no token. So only the two together have a mutation.
 //!
+//! # Merged steps
+//!
+//! Three events with every step by itself are too many states. In merged steps a relay's attempt is either held or on its way, and
+//! an outcome and its settle are one step. Nothing is lost by it: an answer on the way to a relay is a row it holds and does
+//! nothing with; a message not written yet is one on its way that takes long; an outcome that waits for its settle is an
+//! outcome that comes late, since nobody but its relay sees it before; a copy the broker has before its confirm arrives only
+//! counts later, and the properties ask for more copies at SENT, never for fewer. A settle whose answer is lost is
+//! a settle: the relay would have its hands full for longer, which allows less. A test compares both for one event: whatever
+//! rows, copies and late bytes come about in single steps while no relay holds anything, come about in merged ones with no
+//! more faults. Rows of different events meet in nothing but their relays.
+//!
+//! # Clocks
+//!
 //! Clocks are not modelled. A lease may end at any moment after its claim. The one assumption is that a relay's own
 //! clock calls a lease over no later than the database does, which is what counting from before the claim, and the
 //! margin, are for.
@@ -38,6 +51,8 @@ pub mod code;
 mod property;
 pub mod state;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use stateright::{Model, Property};
 

@@ -2,8 +2,8 @@
 
 use stateright::Property;
 
-use super::Lease;
 use super::state::{Broken, Event, Phase, State, Status, To};
+use super::{Lease, Steps};
 
 pub(super) fn all(model: &Lease) -> Vec<Property<Lease>> {
     let mut properties = vec![
@@ -39,6 +39,9 @@ pub(super) fn all(model: &Lease) -> Vec<Property<Lease>> {
         }));
     }
     properties.extend(situations());
+    if model.bounds.steps == Steps::Fine {
+        properties.extend(settling());
+    }
     properties
 }
 
@@ -48,21 +51,6 @@ fn situations() -> Vec<Property<Lease>> {
             rows(model, state).all(|row| row.status == Status::Sent)
         }),
         Property::sometimes("an event has several copies", |_, state: &State| state.excess > 0),
-        Property::sometimes("a settle is about to be fenced", |model: &Lease, state: &State| {
-            attempts(model, state).any(|(row, phase, own)| {
-                matches!(phase, Phase::Settling { repeat: false, .. }) && !own && row.status != Status::Sent
-            })
-        }),
-        Property::sometimes("a settle comes after somebody else's SENT", |model: &Lease, state: &State| {
-            attempts(model, state).any(|(row, phase, own)| {
-                matches!(phase, Phase::Settling { repeat: false, .. }) && !own && row.status == Status::Sent
-            })
-        }),
-        Property::sometimes("a settle without an answer had been applied", |model: &Lease, state: &State| {
-            attempts(model, state).any(|(row, phase, _)| {
-                phase == Phase::Settling { to: To::Sent, repeat: true } && row.status == Status::Sent
-            })
-        }),
         Property::sometimes("bytes may still arrive after SENT", |model: &Lease, state: &State| {
             rows(model, state).any(|row| row.status == Status::Sent && row.late > 0)
         }),
@@ -89,6 +77,27 @@ fn situations() -> Vec<Property<Lease>> {
         Property::sometimes("a claimed row is in nobody's hands", |model: &Lease, state: &State| {
             rows(model, state)
                 .any(|row| row.status == Status::Sending && row.places.iter().all(Option::is_none))
+        }),
+    ]
+}
+
+/// What is to be seen only where a settle is a step of its own.
+fn settling() -> Vec<Property<Lease>> {
+    vec![
+        Property::sometimes("a settle is about to be fenced", |model: &Lease, state: &State| {
+            attempts(model, state).any(|(row, phase, own)| {
+                matches!(phase, Phase::Settling { repeat: false, .. }) && !own && row.status != Status::Sent
+            })
+        }),
+        Property::sometimes("a settle comes after somebody else's SENT", |model: &Lease, state: &State| {
+            attempts(model, state).any(|(row, phase, own)| {
+                matches!(phase, Phase::Settling { repeat: false, .. }) && !own && row.status == Status::Sent
+            })
+        }),
+        Property::sometimes("a settle without an answer had been applied", |model: &Lease, state: &State| {
+            attempts(model, state).any(|(row, phase, _)| {
+                phase == Phase::Settling { to: To::Sent, repeat: true } && row.status == Status::Sent
+            })
         }),
     ]
 }
