@@ -1,15 +1,17 @@
-//! The task runner of this repository: `cargo xtask services|test|tidy|model`.
+//! The task runner of this repository: `cargo xtask services|test|tidy|model|torture`.
 //!
 //! - [`services`]: real servers for the tests, unpacked privately from Debian packages
 //! - [`test`]: everything CI runs, in one command
 //! - [`tidy`]: checks of layout and style that no compiler makes
 //! - [`model`]: the protocol models, every state of them
+//! - [`torture`]: kills servers and processes, and audits what is left
 //! - [`workspace`]: where the repository is
 
 mod model;
 mod services;
 mod test;
 mod tidy;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ usage: cargo xtask <command>
   model [--ci | --full] [--json] [--trace GUARD]
         looks at every state of the protocol models, and takes each of their guards away once
   tidy                         dependency arrows, file length, banned names and words, SQL file sets
+  torture [--rounds N] [--events N] [--only FAULT]... [--seed N] [--json]
+        kills relays, consumers and servers while producers write, then audits; 100000 events a round
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["tidy"] => tidy::run(),
         ["model", rest @ ..] => model::run(rest),
+        ["torture", rest @ ..] => torture::run(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -25,7 +25,7 @@ const SERVICES: [Service; 6] = [
 ];
 
 /// The end-to-end tests crash the program at named points, which only this feature compiles in.
-const FAILPOINTS: &str = "consign-cli/failpoints";
+pub const FAILPOINTS: &str = "consign-cli/failpoints";
 
 /// The steps, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,8 @@ pub enum Flow {
     Pass,
     /// They pass after this delay.
     Delay(Duration),
+    /// They pass in small slices, so many bytes in a second.
+    Slow(u64),
     /// They wait until the flow is another one, and pass then.
     Hold,
     /// They are read and thrown away: the sender believes that they arrived.
@@ -296,8 +298,14 @@ impl<'a> Pump<'a> {
                 self.generation = faults.generation;
                 self.passed = 0;
             }
+            if let Flow::Slow(bytes_per_second) = faults.flow(self.direction) {
+                if self.trickle(&buffer[..count], bytes_per_second).await.is_err() {
+                    break;
+                }
+                continue;
+            }
             let allowed = match faults.flow(self.direction) {
-                Flow::Pass => count,
+                Flow::Pass | Flow::Slow(_) => count,
                 Flow::Hold => {
                     let direction = self.direction;
                     // An error means that the proxy is gone, which ends the connection anyway.
@@ -324,5 +332,16 @@ impl<'a> Pump<'a> {
         // Half-close: the other direction may still have something to say.
         let _ = self.to.shutdown().await;
         None
+    }
+
+    /// Slices of odd lengths, so that they fall anywhere into the frames of the protocol.
+    async fn trickle(&mut self, bytes: &[u8], bytes_per_second: u64) -> io::Result<()> {
+        const SLICE_BYTES: usize = 509;
+        for slice in bytes.chunks(SLICE_BYTES) {
+            self.to.write_all(slice).await?;
+            let micros = slice.len() as u64 * 1_000_000 / bytes_per_second.max(1);
+            tokio::time::sleep(Duration::from_micros(micros)).await;
+        }
+        Ok(())
     }
 }

@@ -3,13 +3,12 @@
 //! - [`outbox`]: appending events. [`adapters`]: the kinds of destination and source a config can name.
 //! - [`relay`]: claims outbox rows, publishes them, settles them. [`consumer`]: runs deliveries through the inbox.
 //! - [`inbox`]: consumers in Rust. [`wakeup`]: telling a relay that something was committed.
-//! - [`reload`]: new settings for running relays. [`clock`], [`draw`], [`shutdown`]: what the engines get from the process. [`failpoint`]: crash points for tests.
+//! - [`reload`]: new settings for running relays. [`clock`], [`draw`], [`shutdown`]: what the engines get from the process.
 
 pub mod adapters;
 pub mod clock;
 pub mod consumer;
 pub mod draw;
-pub mod failpoint;
 pub mod inbox;
 pub mod outbox;
 pub mod relay;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use consign_core::ports::{Destination, OutboxStore, Readiness};
 use consign_core::relay::{Command, Input, Relay, RelaySettings, Report, Totals};
 use consign_core::route::{DestinationName, RouteTable};
+use consign_failpoint as failpoint;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 
 use crate::clock::ProcessClock;
 use crate::draw::SystemDraw;
-use crate::failpoint;
 use crate::reload::{Changes, Reload};
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
@@ -118,6 +118,7 @@ where
         let store = Arc::clone(&self.store);
         match command {
             Command::Claim(request) => Box::pin(async move {
+                failpoint::pass("claim.before_begin");
                 match store.claim(request).await {
                     Ok(claimed) => {
                         if !claimed.claims.is_empty() {
@@ -140,7 +141,12 @@ where
             }),
             Command::Sweep { limit, delay, attempts_max } => Box::pin(async move {
                 match store.sweep(limit, delay, attempts_max).await {
-                    Ok(swept) => Input::Swept(swept),
+                    Ok(swept) => {
+                        if swept.returned > 0 {
+                            failpoint::pass("sweep.after_commit");
+                        }
+                        Input::Swept(swept)
+                    }
                     Err(error) => Input::SweepFailed(error),
                 }
             }),

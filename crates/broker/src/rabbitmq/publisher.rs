@@ -9,6 +9,7 @@ use consign_amqp::{ConnectOptions, Connection, Publication, Publisher, ServerInf
 use consign_core::lease::Publish;
 use consign_core::outcome::Outcome;
 use consign_core::ports::{Destination, Lane, Readiness};
+use consign_failpoint as failpoint;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -116,7 +117,10 @@ impl RabbitMqDestination {
             Ok(Err(reason)) => return refused(reason),
             Err(_) => return refused("no channel was open before the publish deadline".to_owned()),
         };
-        let verdict = publisher.publish(publication, deadline).await;
+        let publishing = publisher.publish(publication, deadline);
+        // On its way to the socket, or through it.
+        failpoint::pass("publish.before_confirm");
+        let verdict = publishing.await;
         let beside = if self.window.len() == 1 { Company::Alone } else { Company::Others };
         outcome(verdict, publisher.id(), publisher.ended(), beside)
     }

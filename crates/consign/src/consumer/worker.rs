@@ -13,6 +13,7 @@ use consign_core::outcome::Outcome;
 use consign_core::ports::{Destination, InboxStore, Lane, ParkDelivery, ParkReason, Parking, StoreError};
 use consign_core::route::Route;
 use consign_core::time::Draw;
+use consign_failpoint as failpoint;
 use tokio::sync::{Notify, watch};
 
 use super::attempts::Attempts;
@@ -20,7 +21,6 @@ use super::lanes::{Batch, Course};
 use super::{ConflictPolicy, ConsumerSettings, ConsumerTotals, DeadLetters, Interpret, Observation, Observe};
 use crate::clock::ProcessClock;
 use crate::draw::SystemDraw;
-use crate::failpoint;
 use crate::shutdown::Shutdown;
 
 /// Everything the batches of one consumer share.
@@ -181,6 +181,7 @@ where
         if committed.ack().await.is_err() {
             report.totals.receipts_lost += 1;
         }
+        failpoint::pass("consume.after_ack");
     }
 
     /// A delivery that was refused, or came before its turn.

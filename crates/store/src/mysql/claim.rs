@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use consign_core::lease::ClaimRequest;
 use consign_core::ports::{Claimed, StoreError};
+use consign_failpoint as failpoint;
 use futures_util::{FutureExt, TryStreamExt};
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row, query};
@@ -53,6 +54,7 @@ async fn claim_in(
     if ids.is_empty() {
         return Ok(Claimed::default());
     }
+    failpoint::pass("claim.after_select");
     let token = request.token().to_hex();
     mark(connection, prepared, request, &token, &ids).await?;
     let mut rows = fetch(connection, prepared, &token, &ids).await?;
@@ -66,6 +68,7 @@ async fn claim_in(
             Err(settlement) => claimed.malformed.push(settlement),
         }
     }
+    failpoint::pass("claim.before_commit");
     Ok(claimed)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use consign_core::ports::StoreError;
 use consign_core::settle::Settled;
+use consign_failpoint as failpoint;
 use futures_util::FutureExt;
 use sqlx::{MySqlConnection, Row, query};
 
@@ -67,6 +68,7 @@ async fn change_all(
             }
         }
     }
+    failpoint::pass("settle.after_update_before_commit");
     Ok(())
 }
 

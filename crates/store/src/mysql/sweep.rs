@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use consign_core::ports::StoreError;
 use consign_core::settle::Swept;
+use consign_failpoint as failpoint;
 use futures_util::FutureExt;
 use sqlx::{MySqlConnection, Row, query};
 
@@ -64,6 +65,8 @@ async fn change(
 ) -> Result<(), UnitError> {
     for list in lists(ids) {
         prepared.log.swept(connection, error, list).await?;
+        // Logged and not yet returned: one without the other would be a lie.
+        failpoint::pass("sweep.mid_batch");
         let mut update = query(texts.sized(list.len()).sql());
         if let Some(delay) = delay {
             update = update.bind(micros(delay));

@@ -8,6 +8,7 @@ use consign_core::guard::Progress;
 use consign_core::operation::Operation;
 use consign_core::ports::{Advance, CommitError, EachError, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
+use consign_failpoint as failpoint;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::mysql::MySqlArguments;
@@ -248,6 +249,7 @@ impl InboxTransaction for Transaction {
         let Some(mut live) = self.live.take() else { return Err(CommitError::RolledBack(abandoned())) };
         let limit = self.database.unit_timeout();
         let watched = self.watched;
+        failpoint::pass("consume.before_commit");
         let commit = async move {
             if !watched {
                 return live.commit().await;

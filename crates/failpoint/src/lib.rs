@@ -1,20 +1,39 @@
-//! Named crash points, compiled in only with the feature `failpoints`.
+//! Named crash points, compiled in only with the feature `enabled`.
 //!
-//! `CONSIGN_FAILPOINTS=publish.after_confirm=abort@3` ends the process, without unwinding, the third time the point is
+//! `CONSIGN_FAILPOINTS=settle.after_commit=abort@3` ends the process, without unwinding, the third time the point is
 //! passed. Several are separated by commas; without `@n` the first pass counts.
 
+/// Every point there is, in the order of a row's life and of a delivery's life.
+pub const POINTS: [&str; 15] = [
+    "claim.before_begin",
+    "claim.after_select",
+    "claim.before_commit",
+    "claim.after_commit",
+    "publish.before_first_byte",
+    "publish.before_confirm",
+    "publish.after_outcome",
+    "settle.before_update",
+    "settle.after_update_before_commit",
+    "settle.after_commit",
+    "sweep.mid_batch",
+    "sweep.after_commit",
+    "consume.before_commit",
+    "consume.after_commit",
+    "consume.after_ack",
+];
+
 /// Passes the point `name`.
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(feature = "enabled"))]
 #[inline]
 pub fn pass(_name: &str) {}
 
 /// Passes the point `name`; ends the process when the environment says so.
-#[cfg(feature = "failpoints")]
+#[cfg(feature = "enabled")]
 pub fn pass(name: &str) {
     enabled::pass(name);
 }
 
-#[cfg(feature = "failpoints")]
+#[cfg(feature = "enabled")]
 mod enabled {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,137 @@
+//! One round: producers write, faults strike one after another, everything recovers, the audit asks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::audit::{self, Findings};
+use crate::fault::Entry;
+use crate::random::Random;
+use crate::servers::{RABBITMQ, Servers};
+use crate::stage::Stage;
+
+/// Everything committed must be there by then.
+const FINISH_LIMIT: Duration = Duration::from_mins(5);
+
+/// What a round is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub events: u64,
+    /// In the order in which they strike.
+    pub faults: Vec<Entry>,
+    pub seed: u64,
+}
+
+/// What a round came to.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub seed: u64,
+    pub kills: u64,
+    /// How often each fault struck.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// The longest time from the end of each fault to everything sent and applied, in seconds.
+    pub recovery_seconds: BTreeMap<&'static str, f64>,
+    /// Processes that ended by themselves, and how.
+    pub exits: Vec<String>,
+    pub rolled_back: u64,
+    pub unknown_commits: u64,
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+/// Runs one round to its audit.
+pub async fn run(servers: &Arc<Servers>, program: &Path, plan: &Plan) -> Result<Report> {
+    let started = Instant::now();
+    let mut stage =
+        Stage::set(Arc::clone(servers), program, RABBITMQ, plan.events, Random::new(plan.seed)).await?;
+    eprintln!("torture: seed {}, {} events, {} faults", plan.seed, plan.events, plan.faults.len());
+    let torment = torment(&mut stage, plan).await;
+    let (faults, recovery_seconds) = match torment {
+        Ok(done) => done,
+        Err(error) => return Err(abandon(stage, error)),
+    };
+    let (kills, exits) = (stage.fleet.kills() + stage.server_kills, std::mem::take(&mut stage.fleet.exits));
+    let (rolled_back, unknown_commits) = (stage.load.rolled_back(), stage.load.unknown());
+    let findings = match conclude(&mut stage).await {
+        Ok(findings) => findings,
+        Err(error) => return Err(abandon(stage, error)),
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    let report = Report {
+        seed: plan.seed,
+        kills,
+        faults,
+        recovery_seconds,
+        exits,
+        rolled_back,
+        unknown_commits,
+        seconds,
+        findings,
+    };
+    if report.findings.is_clean() {
+        stage.drop_database().await?;
+        audit::delete_topology(&stage.broker_url, &stage.name).await?;
+    } else {
+        eprintln!("torture: database {} is kept", stage.name);
+        eprintln!("torture: logs are kept in {}", stage.keep_folder().display());
+    }
+    Ok(report)
+}
+
+type Struck = (BTreeMap<&'static str, u64>, BTreeMap<&'static str, f64>);
+
+/// Lets the faults strike, while producers write.
+async fn torment(stage: &mut Stage, plan: &Plan) -> Result<Struck> {
+    let (mut struck, mut recovery) = Struck::default();
+    let strikes = plan.faults.len() as u64;
+    for (index, entry) in plan.faults.iter().enumerate() {
+        // What faults took in addition to their share is missing at the end.
+        let share = (plan.events / (strikes + 1)).min(stage.spare());
+        stage.load.grant(share, spread(share));
+        sleep(Duration::from_millis(stage.random.between(50, 300))).await;
+        let began = Instant::now();
+        entry.fault.strike(stage).await.with_context(|| format!("{} (seed {})", entry.name, plan.seed))?;
+        let lasted = began.elapsed().as_secs_f64();
+        let seconds = stage.recovered().await.with_context(|| format!("after {}", entry.name))?;
+        *struck.entry(entry.name).or_default() += 1;
+        let longest = recovery.entry(entry.name).or_insert(seconds);
+        *longest = longest.max(seconds);
+        eprintln!(
+            "torture: {}/{strikes} {} lasted {lasted:.1} s, recovered in {seconds:.1} s, {} events",
+            index + 1,
+            entry.name,
+            stage.load.committed()
+        );
+    }
+    let rest = stage.spare();
+    stage.load.grant(rest, spread(rest));
+    Ok((struck, recovery))
+}
+
+/// Over how long a share of the events is spread.
+fn spread(events: u64) -> Duration {
+    const EVENTS_PER_SECOND: u64 = 1000;
+    Duration::from_millis(events * 1000 / EVENTS_PER_SECOND)
+}
+
+/// Waits until all is done, stops everything and asks.
+async fn conclude(stage: &mut Stage) -> Result<Findings> {
+    let acknowledged = stage.load.finish(FINISH_LIMIT).await?;
+    stage.recovered().await?;
+    stage.fleet.stop()?;
+    let queue = format!("{}-audit", stage.name);
+    audit::audit(&stage.pool, &stage.broker_url, &queue, &acknowledged).await
+}
+
+/// Keeps what a failed round left, to be looked at.
+fn abandon(stage: Stage, error: anyhow::Error) -> anyhow::Error {
+    let name = stage.name.clone();
+    let folder = stage.keep_folder();
+    error.context(format!("database {name} and logs in {} are kept", folder.display()))
+}
