@@ -30,6 +30,7 @@ usage: cargo xtask <command>
   services wipe NAME...        stop and delete the data (the programs stay)
   services ctl NAME ARG...     rabbitmqctl against that node
         NAME: mysql mariadb postgres redis nats rabbitmq rabbitmq4 rabbitmq4b rabbitmq43
+        rabbitmq-cluster (the nodes rabbitmqc1 rabbitmqc2 rabbitmqc3)
         `up` and `fetch` without a name mean what the tests need: mysql mariadb rabbitmq rabbitmq4
 
   test [--only STEP]... [--keep] [-- ARG...]

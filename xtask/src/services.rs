@@ -28,7 +28,7 @@ use std::thread;
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-use catalog::Service;
+use catalog::{CLUSTER_NAME, Service};
 use server::State;
 use site::Site;
 
@@ -93,19 +93,22 @@ fn each(services: &[Service], work: impl Fn(Service) -> Result<()> + Sync) -> Ex
 
 /// Stops services side by side.
 pub fn down(site: &Site, services: &[Service]) -> Result<ExitCode> {
-    // The cluster's second node first, so that the first one can be started without it.
-    if services.contains(&Service::Rabbitmq4b) {
-        server::down(site, Service::Rabbitmq4b)?;
+    // The first node of a cluster last, so that it can be started without the others.
+    for &joiner in services.iter().filter(|service| service.joins().is_some()) {
+        server::down(site, joiner)?;
     }
     Ok(each(services, |service| server::down(site, service)))
 }
 
 fn parse(names: &[&str]) -> Result<Vec<Service>> {
     let mut services = Vec::new();
-    for name in names {
-        let service = Service::from_name(name)?;
-        if !services.contains(&service) {
-            services.push(service);
+    for &name in names {
+        let meant =
+            if name == CLUSTER_NAME { Service::CLUSTER.to_vec() } else { vec![Service::from_name(name)?] };
+        for service in meant {
+            if !services.contains(&service) {
+                services.push(service);
+            }
         }
     }
     Ok(services)

@@ -231,11 +231,11 @@ url = "{server}/{name}"
 
 [relay]
 batch_rows = 200
-lease_seconds = 3
+lease_seconds = 2
 publish_deadline_seconds = 1
 margin_seconds = 1
 sweep_seconds = 1
-sweep_delay_seconds = 1
+sweep_delay_seconds = 0
 poll_max_milliseconds = 100
 drain_seconds = 5
 

@@ -19,7 +19,16 @@ pub enum Service {
     Rabbitmq4b,
     /// RabbitMQ 4.3.
     Rabbitmq43,
+    /// The first node of a RabbitMQ cluster of three.
+    Rabbitmqc1,
+    /// Its second node.
+    Rabbitmqc2,
+    /// Its third node.
+    Rabbitmqc3,
 }
+
+/// Stands for the three nodes of a cluster.
+pub const CLUSTER_NAME: &str = "rabbitmq-cluster";
 
 /// Packages that are unpacked together into one folder.
 #[derive(Debug)]
@@ -72,7 +81,7 @@ pub static PATCHELF: Package = unpinned("patchelf", "bookworm", &["patchelf"]);
 pub static OPENSSL: Package = unpinned("openssl", "bookworm", &["openssl"]);
 
 impl Service {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Mysql,
         Self::Mariadb,
         Self::Postgres,
@@ -82,7 +91,13 @@ impl Service {
         Self::Rabbitmq4,
         Self::Rabbitmq4b,
         Self::Rabbitmq43,
+        Self::Rabbitmqc1,
+        Self::Rabbitmqc2,
+        Self::Rabbitmqc3,
     ];
+
+    /// What the name `rabbitmq-cluster` stands for.
+    pub const CLUSTER: [Self; 3] = [Self::Rabbitmqc1, Self::Rabbitmqc2, Self::Rabbitmqc3];
 
     /// What `up` and `fetch` mean when no name is given.
     pub const USUAL: [Self; 4] = [Self::Mysql, Self::Mariadb, Self::Rabbitmq, Self::Rabbitmq4];
@@ -91,7 +106,7 @@ impl Service {
         let found = Self::ALL.into_iter().find(|service| service.name() == name);
         let Some(service) = found else {
             let known: Vec<_> = Self::ALL.iter().map(|service| service.name()).collect();
-            bail!("unknown service `{name}`; known are: {}", known.join(" "));
+            bail!("unknown service `{name}`; known are: {} {CLUSTER_NAME}", known.join(" "));
         };
         Ok(service)
     }
@@ -107,6 +122,9 @@ impl Service {
             Self::Rabbitmq4 => "rabbitmq4",
             Self::Rabbitmq4b => "rabbitmq4b",
             Self::Rabbitmq43 => "rabbitmq43",
+            Self::Rabbitmqc1 => "rabbitmqc1",
+            Self::Rabbitmqc2 => "rabbitmqc2",
+            Self::Rabbitmqc3 => "rabbitmqc3",
         }
     }
 
@@ -118,13 +136,24 @@ impl Service {
             Self::Redis => &REDIS,
             Self::Nats => &NATS,
             Self::Rabbitmq => &RABBITMQ,
-            Self::Rabbitmq4 | Self::Rabbitmq4b => &RABBITMQ4,
+            Self::Rabbitmq4 | Self::Rabbitmq4b | Self::Rabbitmqc1 | Self::Rabbitmqc2 | Self::Rabbitmqc3 => {
+                &RABBITMQ4
+            }
             Self::Rabbitmq43 => &RABBITMQ43,
         }
     }
 
     pub fn is_rabbitmq(self) -> bool {
-        matches!(self, Self::Rabbitmq | Self::Rabbitmq4 | Self::Rabbitmq4b | Self::Rabbitmq43)
+        self.epmd_port(0).is_some()
+    }
+
+    /// The node whose cluster this one becomes a member of.
+    pub fn joins(self) -> Option<Self> {
+        match self {
+            Self::Rabbitmq4b => Some(Self::Rabbitmq4),
+            Self::Rabbitmqc2 | Self::Rabbitmqc3 => Some(Self::Rabbitmqc1),
+            _ => None,
+        }
     }
 
     /// The port of the service's own protocol.
@@ -139,6 +168,9 @@ impl Service {
             Self::Rabbitmq4b => 75,
             Self::Rabbitmq43 => 76,
             Self::Redis => 79,
+            Self::Rabbitmqc1 => 82,
+            Self::Rabbitmqc2 => 83,
+            Self::Rabbitmqc3 => 84,
         }
     }
 
@@ -148,6 +180,7 @@ impl Service {
             Self::Rabbitmq => Some(base + 172),
             Self::Rabbitmq4 | Self::Rabbitmq4b => Some(base + 174),
             Self::Rabbitmq43 => Some(base + 176),
+            Self::Rabbitmqc1 | Self::Rabbitmqc2 | Self::Rabbitmqc3 => Some(base + 178),
             Self::Mysql | Self::Mariadb | Self::Postgres | Self::Redis | Self::Nats => None,
         }
     }
@@ -164,7 +197,13 @@ impl Service {
             Self::Postgres => format!("postgres://postgres@127.0.0.1:{port}/postgres"),
             Self::Redis => format!("redis://127.0.0.1:{port}/"),
             Self::Nats => format!("nats://127.0.0.1:{port}"),
-            Self::Rabbitmq | Self::Rabbitmq4 | Self::Rabbitmq4b | Self::Rabbitmq43 => {
+            Self::Rabbitmq
+            | Self::Rabbitmq4
+            | Self::Rabbitmq4b
+            | Self::Rabbitmq43
+            | Self::Rabbitmqc1
+            | Self::Rabbitmqc2
+            | Self::Rabbitmqc3 => {
                 format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
             }
         }
@@ -236,6 +275,9 @@ mod tests {
 
     #[test]
     fn cluster_nodes_share_one_port_mapper() {
-        assert_eq!(Service::Rabbitmq4.epmd_port(0), Service::Rabbitmq4b.epmd_port(0));
+        for service in Service::ALL {
+            let first = service.joins().unwrap_or(service);
+            assert_eq!(service.epmd_port(0), first.epmd_port(0), "{service:?}");
+        }
     }
 }

@@ -56,7 +56,10 @@ pub fn initialisation(site: &Site, service: Service, program: &Program) -> Optio
         | Service::Rabbitmq
         | Service::Rabbitmq4
         | Service::Rabbitmq4b
-        | Service::Rabbitmq43 => None,
+        | Service::Rabbitmq43
+        | Service::Rabbitmqc1
+        | Service::Rabbitmqc2
+        | Service::Rabbitmqc3 => None,
     }
 }
 

@@ -23,7 +23,13 @@ pub fn answers(service: Service, base: u16) -> bool {
         }
         Service::Nats => exchange(port, b"", 5).is_some_and(|bytes| bytes == b"INFO "),
         // A method frame, connection.start.
-        Service::Rabbitmq | Service::Rabbitmq4 | Service::Rabbitmq4b | Service::Rabbitmq43 => {
+        Service::Rabbitmq
+        | Service::Rabbitmq4
+        | Service::Rabbitmq4b
+        | Service::Rabbitmq43
+        | Service::Rabbitmqc1
+        | Service::Rabbitmqc2
+        | Service::Rabbitmqc3 => {
             exchange(port, b"AMQP\x00\x00\x09\x01", 1).is_some_and(|bytes| bytes == [1])
                 && service.tls_port(base).is_none_or(|port| connect(port).is_some())
         }

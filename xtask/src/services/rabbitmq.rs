@@ -60,14 +60,17 @@ pub fn control(site: &Site, service: Service, program: &Program, arguments: &[&s
     Ok(command)
 }
 
-/// Makes the second node a member of the first one's cluster.
-pub fn join(site: &Site, program: &Program) -> Result<()> {
-    for arguments in [&["stop_app"][..], &["join_cluster", "rabbitmq4@localhost"], &["start_app"]] {
-        let output = control(site, Service::Rabbitmq4b, program, arguments)?.output()?;
+/// Makes a node a member of another one's cluster.
+pub fn join(site: &Site, joiner: Service, first: Service, program: &Program) -> Result<()> {
+    let node = format!("{}@localhost", first.name());
+    for arguments in [&["stop_app"][..], &["join_cluster", &node], &["start_app"]] {
+        let output = control(site, joiner, program, arguments)?.output()?;
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr).into_owned();
             bail!(
-                "rabbitmq4b could not join rabbitmq4: `{}` failed: {}",
+                "{} could not join {}: `{}` failed: {}",
+                joiner.name(),
+                first.name(),
                 arguments.join(" "),
                 message.trim()
             );

@@ -84,8 +84,8 @@ pub fn up(site: &Site, service: Service) -> Result<Raised> {
     initialise(site, service, &program)?;
     let initialised = Instant::now();
     start(site, service, &program)?;
-    if service == Service::Rabbitmq4b {
-        join_cluster(site, &program)?;
+    if let Some(first) = service.joins() {
+        join_cluster(site, service, first, &program)?;
     }
     say(&format!(
         "{}: up on 127.0.0.1:{} (initialised in {:.1} s, started in {:.1} s)",
@@ -239,9 +239,13 @@ fn command(site: &Site, service: Service, program: &Program) -> Result<Command> 
         Service::Postgres => database::postgres(site, program),
         Service::Redis => database::redis(site, program),
         Service::Nats => database::nats(site, program),
-        Service::Rabbitmq | Service::Rabbitmq4 | Service::Rabbitmq4b | Service::Rabbitmq43 => {
-            rabbitmq::server(site, service, program)?
-        }
+        Service::Rabbitmq
+        | Service::Rabbitmq4
+        | Service::Rabbitmq4b
+        | Service::Rabbitmq43
+        | Service::Rabbitmqc1
+        | Service::Rabbitmqc2
+        | Service::Rabbitmqc3 => rabbitmq::server(site, service, program)?,
     })
 }
 
@@ -276,24 +280,30 @@ fn wait_until_ready(site: &Site, service: Service, mut child: Child) -> Result<(
 
 /// A cluster node that did not stop last waits for the one that did.
 fn hint(site: &Site, service: Service) -> &'static str {
-    let clustered = site.data(Service::Rabbitmq4b).join(".joined").is_file();
-    let lonely = leader(site, Service::Rabbitmq4b).is_none();
-    if service == Service::Rabbitmq4 && clustered && lonely {
-        "; it is in a cluster with rabbitmq4b, which is down: start both, or wipe both"
+    let others = Service::ALL.into_iter().filter(|other| other.joins() == Some(service));
+    let mut members = others.filter(|&other| joined(site, other).is_file());
+    if members.any(|other| leader(site, other).is_none()) {
+        "; it is in a cluster with a node that is down: start all of them, or wipe all of them"
     } else {
         ""
     }
 }
 
-fn join_cluster(site: &Site, program: &Program) -> Result<()> {
-    let joined = site.data(Service::Rabbitmq4b).join(".joined");
+fn join_cluster(site: &Site, joiner: Service, first: Service, program: &Program) -> Result<()> {
+    let joined = joined(site, joiner);
     if joined.is_file() {
         return Ok(());
     }
-    // The first node never waits for the second one's lock, so this cannot end in a deadlock.
-    up(site, Service::Rabbitmq4)?;
-    rabbitmq::join(site, program)?;
+    // The first node never waits for the lock of another one, so this cannot end in a deadlock.
+    up(site, first)?;
+    let _one_at_a_time = site.lock("join")?;
+    rabbitmq::join(site, joiner, first, program)?;
     Ok(fs::write(joined, "")?)
+}
+
+/// Exists from when a node joined its cluster on.
+fn joined(site: &Site, joiner: Service) -> PathBuf {
+    site.data(joiner).join(".joined")
 }
 
 fn end(site: &Site, service: Service) -> Result<()> {

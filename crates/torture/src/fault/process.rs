@@ -13,10 +13,10 @@ use crate::stage::Stage;
 const EFFECT_LIMIT: Duration = Duration::from_mins(1);
 /// Events that are written for a failpoint, again and again until it is reached.
 const FOOD: u64 = 40;
-/// Longer than the lease of three seconds.
-const FROZEN: Duration = Duration::from_millis(4500);
+/// Longer than the lease of two seconds.
+const FROZEN: Duration = Duration::from_millis(3500);
 /// Kills of one storm.
-const STORM_KILLS: u64 = 12;
+const STORM_KILLS: u64 = 60;
 /// The longest pause between two of them, in milliseconds.
 const STORM_PAUSE_MAX: u64 = 400;
 

@@ -70,7 +70,7 @@ pub async fn memory_alarm(stage: &mut Stage) -> Result<()> {
 }
 
 pub async fn disk_alarm(stage: &mut Stage) -> Result<()> {
-    control(stage, &["set_disk_free_limit", "100TB"]).await?;
+    control(stage, &["set_disk_free_limit", "100000GB"]).await?;
     sleep(SPELL).await;
     control(stage, &["set_disk_free_limit", "50MB"]).await
 }
