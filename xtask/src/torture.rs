@@ -31,6 +31,7 @@ pub fn command() -> Result<Command> {
     command.arg("--xtask").arg(std::env::current_exe().context("cannot tell where this runner is")?);
     // For the runner that the torture calls: the same servers, wherever it is called from.
     command.env("CONSIGN_SERVICES_DIR", &site.folder);
+    command.env("CONSIGN_SERVICES_PROGRAMS", &site.programs);
     command.env("CONSIGN_SERVICES_PORT_BASE", site.port_base.to_string());
     Ok(command)
 }

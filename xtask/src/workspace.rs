@@ -18,6 +18,15 @@ pub fn root() -> PathBuf {
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    // What cargo told this runner about itself: build scripts that look at it would run again for nothing.
+    for (name, _) in std::env::vars_os() {
+        let told = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if told {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

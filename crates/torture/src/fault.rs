@@ -9,6 +9,7 @@ mod process;
 mod server;
 
 use anyhow::Result;
+use serde::Serialize;
 
 use crate::fleet::Role;
 use crate::servers::{MYSQL, RABBITMQ};
@@ -46,8 +47,30 @@ pub enum Fault {
     DiskAlarm,
     /// The broker closes every connection.
     CloseConnections,
+    /// SIGKILL for the node that leads the queue, and a new start.
+    KillLeader,
+    /// SIGSTOP for that node, then SIGCONT.
+    FreezeLeader,
+    /// No byte is free on the database's disk.
+    FillDisk,
     /// Something between processes and a server.
     Network(Trouble),
+}
+
+/// The servers that faults need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// One database server, one broker.
+    Usual,
+    /// A broker of three nodes.
+    Cluster,
+    /// A database on a small file system of its own.
+    SmallDisk,
+}
+
+impl Place {
+    pub const ALL: [Self; 3] = [Self::Usual, Self::Cluster, Self::SmallDisk];
 }
 
 /// What is to be known of a fault.
@@ -56,6 +79,13 @@ pub struct Entry {
     /// For `--only`, and in reports.
     pub name: &'static str,
     pub fault: Fault,
+}
+
+/// The faults of the short version: every failpoint, and the death of each process and server.
+pub fn short() -> Vec<Entry> {
+    let is_short =
+        |entry: &&Entry| matches!(entry.fault, Fault::Point(_) | Fault::Kill(_) | Fault::KillServer(_));
+    FAULTS.iter().filter(is_short).copied().collect()
 }
 
 const fn entry(name: &'static str, fault: Fault) -> Entry {
@@ -102,6 +132,9 @@ pub const FAULTS: &[Entry] = &[
     entry("memory-alarm", Fault::MemoryAlarm),
     entry("disk-alarm", Fault::DiskAlarm),
     entry("close-connections", Fault::CloseConnections),
+    entry("kill-leader", Fault::KillLeader),
+    entry("freeze-leader", Fault::FreezeLeader),
+    entry("disk-full", Fault::FillDisk),
     entry("store-reset", Fault::Network(Trouble::StoreReset)),
     entry("store-half-open", Fault::Network(Trouble::StoreHalfOpen)),
     entry("store-answers-lost", Fault::Network(Trouble::StoreAnswersLost)),
@@ -117,6 +150,15 @@ pub const FAULTS: &[Entry] = &[
 ];
 
 impl Fault {
+    /// Where it can be done.
+    pub fn place(self) -> Place {
+        match self {
+            Self::KillLeader | Self::FreezeLeader => Place::Cluster,
+            Self::FillDisk => Place::SmallDisk,
+            _ => Place::Usual,
+        }
+    }
+
     /// Does it and heals it; what was committed meanwhile need not have recovered.
     pub async fn strike(self, stage: &mut Stage) -> Result<()> {
         match self {
@@ -134,6 +176,9 @@ impl Fault {
             Self::MemoryAlarm => server::memory_alarm(stage).await,
             Self::DiskAlarm => server::disk_alarm(stage).await,
             Self::CloseConnections => server::close_connections(stage).await,
+            Self::KillLeader => server::kill_leader(stage).await,
+            Self::FreezeLeader => server::freeze_leader(stage).await,
+            Self::FillDisk => server::fill_disk(stage).await,
             Self::Network(trouble) => network::strike(stage, trouble).await,
         }
     }

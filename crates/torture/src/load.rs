@@ -156,6 +156,7 @@ impl Shared {
     async fn commit(&self, numbers: Range<u64>) {
         while self.insert(numbers.clone(), true).await.is_err() {
             self.unknown.fetch_add(1, Ordering::SeqCst);
+            sleep(PAUSE).await;
             let found: i64 = loop {
                 let count = query_scalar("SELECT COUNT(*) FROM ledger WHERE number = ?");
                 match count.bind(numbers.start).fetch_one(&self.pool).await {

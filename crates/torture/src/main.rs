@@ -1,6 +1,7 @@
 //! Torture on real servers: processes and servers are killed while producers write, and then the tables are audited.
 //!
 //! - [`round`]: one round; [`fault`]: what strikes; [`stage`]: where it takes place
+//! - [`place`]: the servers, and what this machine cannot have
 //! - [`load`]: the producers; [`fleet`]: relays and consumers; [`servers`]: power over the servers
 //! - [`audit`]: lost, doubled, unexplained; [`random`]: choices from a seed
 //!
@@ -10,23 +11,27 @@ mod audit;
 mod fault;
 mod fleet;
 mod load;
+mod place;
 mod random;
 mod round;
 mod servers;
 mod stage;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::json;
 
-use fault::{Entry, FAULTS};
+use fault::{Entry, FAULTS, Place};
+use place::{Impossible, Ready};
 use random::Random;
 use round::{Plan, Report};
-use servers::{MYSQL, RABBITMQ, Servers};
+
+/// All faults strike once for so many events.
+const EVENTS_PER_PASS: u64 = 50_000;
 
 /// Breaks real servers and real processes, and audits what is left.
 #[derive(Debug, Parser)]
@@ -40,12 +45,15 @@ struct Arguments {
     /// How many rounds.
     #[arg(long, default_value_t = 1)]
     rounds: u64,
-    /// Events of each round.
-    #[arg(long, default_value_t = 100_000)]
+    /// Events of each round, at least 1000.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..))]
     events: u64,
     /// Only these faults.
     #[arg(long)]
     only: Vec<String>,
+    /// The short version: every failpoint, and the death of each process and server.
+    #[arg(long, conflicts_with = "only")]
+    short: bool,
     /// The seed of the first round; the next one adds 1.
     #[arg(long)]
     seed: Option<u64>,
@@ -68,41 +76,67 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments) -> Result<bool> {
-    let faults = chosen(&arguments.only)?;
+    let faults = if arguments.short { fault::short() } else { chosen(&arguments.only)? };
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => u64::from(getrandom::u32().map_err(|error| anyhow::anyhow!("no random bytes: {error}"))?),
     };
-    let servers = Arc::new(Servers::raise(arguments.xtask.clone(), &[MYSQL, RABBITMQ]).await?);
-    let work = rounds(arguments, &servers, &faults, seed);
+    let mut outcome = Outcome::default();
+    for round in 0..arguments.rounds {
+        for place in Place::ALL {
+            let Some(plan) = plan(arguments, &faults, place, seed + round) else { continue };
+            match Ready::prepare(place, &arguments.xtask).await? {
+                Ok(ready) => outcome.reports.push(visit(ready, &arguments.consign, &plan).await?),
+                Err(Impossible(why)) => {
+                    eprintln!("torture: not possible here: {why}");
+                    let faults: Vec<&str> = plan.faults.iter().map(|entry| entry.name).collect();
+                    outcome.impossible.insert(faults.join(" "), why);
+                }
+            }
+        }
+    }
+    outcome.tell(arguments.json);
+    Ok(outcome.reports.iter().all(|report| report.findings.is_clean()))
+}
+
+/// The part of a round that takes place there.
+fn plan(arguments: &Arguments, faults: &[Entry], place: Place, seed: u64) -> Option<Plan> {
+    let here = |place: Place| faults.iter().filter(move |entry| entry.fault.place() == place).copied();
+    let mut random = Random::new(seed);
+    // All in one order, then all in another one.
+    let passes = if arguments.only.is_empty() { arguments.events.div_ceil(EVENTS_PER_PASS) } else { 1 };
+    let mut chosen = Vec::new();
+    for _ in 0..passes {
+        let mut pass: Vec<Entry> = here(place).collect();
+        random.shuffle(&mut pass);
+        chosen.extend(pass);
+    }
+    if chosen.is_empty() {
+        return None;
+    }
+    // The places other than the usual one have a tenth of the events each.
+    let others = Place::ALL.iter().filter(|&&other| other != Place::Usual && here(other).next().is_some());
+    let (others, usual) = (others.count() as u64, here(Place::Usual).next().is_some());
+    let events = match place {
+        Place::Usual => arguments.events - arguments.events / 10 * others,
+        Place::Cluster | Place::SmallDisk if usual => arguments.events / 10,
+        Place::Cluster | Place::SmallDisk => arguments.events / others,
+    };
+    let together = if arguments.short { 4 } else { 1 };
+    Some(Plan { events, faults: chosen, place, together, seed })
+}
+
+/// One part of a round, in a place that is left as it was found.
+async fn visit(ready: Ready, program: &Path, plan: &Plan) -> Result<Report> {
     let outcome = tokio::select! {
-        outcome = work => outcome,
+        outcome = round::run(&ready.scenery, program, plan) => outcome,
         interrupt = tokio::signal::ctrl_c() => match interrupt {
             Ok(()) => Err(anyhow::anyhow!("interrupted")),
             Err(error) => Err(error).context("cannot listen for ctrl-c"),
         },
     };
-    servers.put_back().await?;
-    let reports = outcome?;
-    tell(arguments, &reports);
-    Ok(reports.iter().all(|report| report.findings.is_clean()))
-}
-
-async fn rounds(
-    arguments: &Arguments,
-    servers: &Arc<Servers>,
-    faults: &[Entry],
-    seed: u64,
-) -> Result<Vec<Report>> {
-    let mut reports = Vec::new();
-    for round in 0..arguments.rounds {
-        let seed = seed + round;
-        let mut faults = faults.to_vec();
-        Random::new(seed).shuffle(&mut faults);
-        let plan = Plan { events: arguments.events, faults, seed };
-        reports.push(round::run(servers, &arguments.consign, &plan).await?);
-    }
-    Ok(reports)
+    ready.leave().await?;
+    outcome
 }
 
 /// The faults that `--only` names, or all.
@@ -121,20 +155,31 @@ fn chosen(only: &[String]) -> Result<Vec<Entry>> {
     Ok(chosen)
 }
 
-fn tell(arguments: &Arguments, reports: &[Report]) {
-    let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
-    let document = json!({
-        "events": sum(|report| report.findings.committed),
-        "kills": sum(|report| report.kills),
-        "lost": sum(|report| report.findings.lost),
-        "doubled": sum(|report| report.findings.doubled),
-        "unexplained_duplicates": sum(|report| report.findings.unexplained_duplicates),
-        "rounds": reports,
-    });
-    if arguments.json {
-        println!("{document}");
-    } else {
-        println!("{document:#}");
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    reports: Vec<Report>,
+    /// Places that this machine cannot have, and why.
+    impossible: BTreeMap<String, String>,
+}
+
+impl Outcome {
+    fn tell(&self, one_line: bool) {
+        let sum = |count: fn(&Report) -> u64| self.reports.iter().map(count).sum::<u64>();
+        let document = json!({
+            "events": sum(|report| report.findings.committed),
+            "kills": sum(|report| report.kills),
+            "lost": sum(|report| report.findings.lost),
+            "doubled": sum(|report| report.findings.doubled),
+            "unexplained_duplicates": sum(|report| report.findings.unexplained_duplicates),
+            "rounds": self.reports,
+            "impossible": self.impossible,
+        });
+        if one_line {
+            println!("{document}");
+        } else {
+            println!("{document:#}");
+        }
     }
 }
 

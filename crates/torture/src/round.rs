@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,10 +9,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::audit::{self, Findings};
-use crate::fault::Entry;
+use crate::fault::{Entry, Place};
 use crate::random::Random;
-use crate::servers::{RABBITMQ, Servers};
-use crate::stage::Stage;
+use crate::stage::{Scenery, Stage};
 
 /// Everything committed must be there by then.
 const FINISH_LIMIT: Duration = Duration::from_mins(5);
@@ -24,6 +22,9 @@ pub struct Plan {
     pub events: u64,
     /// In the order in which they strike.
     pub faults: Vec<Entry>,
+    pub place: Place,
+    /// Faults strike one after another; after so many of them everything must have recovered.
+    pub together: usize,
     pub seed: u64,
 }
 
@@ -31,6 +32,7 @@ pub struct Plan {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub seed: u64,
+    pub place: Place,
     pub kills: u64,
     /// How often each fault struck.
     pub faults: BTreeMap<&'static str, u64>,
@@ -46,11 +48,11 @@ pub struct Report {
 }
 
 /// Runs one round to its audit.
-pub async fn run(servers: &Arc<Servers>, program: &Path, plan: &Plan) -> Result<Report> {
+pub async fn run(scenery: &Scenery, program: &Path, plan: &Plan) -> Result<Report> {
     let started = Instant::now();
-    let mut stage =
-        Stage::set(Arc::clone(servers), program, RABBITMQ, plan.events, Random::new(plan.seed)).await?;
-    eprintln!("torture: seed {}, {} events, {} faults", plan.seed, plan.events, plan.faults.len());
+    let (events, seed) = (plan.events, plan.seed);
+    let mut stage = Stage::set(scenery, program, events, Random::new(seed)).await?;
+    eprintln!("torture: {:?}, seed {seed}, {events} events, {} faults", plan.place, plan.faults.len());
     let torment = torment(&mut stage, plan).await;
     let (faults, recovery_seconds) = match torment {
         Ok(done) => done,
@@ -64,7 +66,8 @@ pub async fn run(servers: &Arc<Servers>, program: &Path, plan: &Plan) -> Result<
     };
     let seconds = started.elapsed().as_secs_f64();
     let report = Report {
-        seed: plan.seed,
+        seed,
+        place: plan.place,
         kills,
         faults,
         recovery_seconds,
@@ -98,16 +101,17 @@ async fn torment(stage: &mut Stage, plan: &Plan) -> Result<Struck> {
         let began = Instant::now();
         entry.fault.strike(stage).await.with_context(|| format!("{} (seed {})", entry.name, plan.seed))?;
         let lasted = began.elapsed().as_secs_f64();
-        let seconds = stage.recovered().await.with_context(|| format!("after {}", entry.name))?;
         *struck.entry(entry.name).or_default() += 1;
-        let longest = recovery.entry(entry.name).or_insert(seconds);
-        *longest = longest.max(seconds);
-        eprintln!(
-            "torture: {}/{strikes} {} lasted {lasted:.1} s, recovered in {seconds:.1} s, {} events",
-            index + 1,
-            entry.name,
-            stage.load.committed()
-        );
+        eprint!("torture: {}/{strikes} {} lasted {lasted:.1} s", index + 1, entry.name);
+        if (index + 1) % plan.together == 0 {
+            let seconds = stage.recovered().await.with_context(|| format!("after {}", entry.name))?;
+            let longest = recovery.entry(entry.name).or_insert(seconds);
+            *longest = longest.max(seconds);
+            eprint!(", recovered in {seconds:.1} s");
+        } else {
+            stage.fleet.tend()?;
+        }
+        eprintln!(", {} events", stage.load.committed());
     }
     let rest = stage.spare();
     stage.load.grant(rest, spread(rest));
@@ -116,7 +120,7 @@ async fn torment(stage: &mut Stage, plan: &Plan) -> Result<Struck> {
 
 /// Over how long a share of the events is spread.
 fn spread(events: u64) -> Duration {
-    const EVENTS_PER_SECOND: u64 = 1000;
+    const EVENTS_PER_SECOND: u64 = 400;
     Duration::from_millis(events * 1000 / EVENTS_PER_SECOND)
 }
 

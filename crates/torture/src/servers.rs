@@ -11,37 +11,58 @@ use tokio::process::Command;
 pub const MYSQL: &str = "mysql";
 /// The broker.
 pub const RABBITMQ: &str = "rabbitmq4";
+/// The nodes of the broker's cluster.
+pub const CLUSTER: [&str; 3] = ["rabbitmqc1", "rabbitmqc2", "rabbitmqc3"];
+
+const PORT_BASE: &str = "CONSIGN_SERVICES_PORT_BASE";
+/// As far as the ports of one set of servers reach.
+const PORTS_APART: u16 = 500;
 
 /// The servers of this run; those that it started are ended by [`Servers::put_back`].
 #[derive(Debug)]
 pub struct Servers {
     runner: PathBuf,
+    /// Another set of servers than the usual one: its folder, and how far its ports are from the usual ones.
+    apart: Option<(PathBuf, u16)>,
     started: Vec<&'static str>,
 }
 
 impl Servers {
     /// Brings the servers up, by the task runner at `runner`.
     pub async fn raise(runner: PathBuf, names: &[&'static str]) -> Result<Self> {
-        let mut servers = Self { runner, started: Vec::new() };
+        Self { runner, apart: None, started: Vec::new() }.up(names).await
+    }
+
+    /// The same for a set of servers of its own, all of whose files are in `folder`.
+    pub async fn raise_in(runner: PathBuf, names: &[&'static str], folder: PathBuf) -> Result<Self> {
+        Self { runner, apart: Some((folder, PORTS_APART)), started: Vec::new() }.up(names).await
+    }
+
+    async fn up(mut self, names: &[&'static str]) -> Result<Self> {
         for &name in names {
-            if servers.status(name).await?["state"] == "down" {
-                servers.started.push(name);
+            if self.status(name).await?["state"] == "down" {
+                self.started.push(name);
             }
         }
         let up: Vec<&str> = ["up"].into_iter().chain(names.iter().copied()).collect();
-        servers.run(&up).await?;
-        Ok(servers)
+        if let Err(error) = self.run(&up).await {
+            self.put_back().await?;
+            return Err(error);
+        }
+        Ok(self)
     }
 
     /// Runs `services` with these arguments; an error unless it succeeds.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(&self.runner)
-            .arg("services")
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .with_context(|| format!("cannot run {}", self.runner.display()))?;
+        let mut command = Command::new(&self.runner);
+        command.arg("services").args(arguments).stdin(Stdio::null());
+        if let Some((folder, ports)) = &self.apart {
+            let usual = std::env::var(PORT_BASE).ok().and_then(|text| text.parse::<u16>().ok());
+            let base = usual.with_context(|| format!("{PORT_BASE} is not a port number"))?;
+            command.env("CONSIGN_SERVICES_DIR", folder).env(PORT_BASE, (base + ports).to_string());
+        }
+        let output =
+            command.output().await.with_context(|| format!("cannot run {}", self.runner.display()))?;
         if !output.status.success() {
             bail!("services {arguments:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         }

@@ -54,14 +54,27 @@ pub struct Network {
 }
 
 impl Network {
-    async fn start(store: SocketAddr, broker: SocketAddr) -> Result<Self> {
+    async fn start(store: SocketAddr, relays: SocketAddr, consumers: SocketAddr) -> Result<Self> {
         Ok(Self {
             relays_store: Proxy::start(store).await?,
-            relays_broker: Proxy::start(broker).await?,
+            relays_broker: Proxy::start(relays).await?,
             consumers_store: Proxy::start(store).await?,
-            consumers_broker: Proxy::start(broker).await?,
+            consumers_broker: Proxy::start(consumers).await?,
         })
     }
+}
+
+/// The servers a round uses.
+#[derive(Clone, Debug)]
+pub struct Scenery {
+    /// Has the database.
+    pub store: Arc<Servers>,
+    /// Has the broker.
+    pub broker: Arc<Servers>,
+    /// The broker nodes that relays and consumers connect to; the audit uses that of the consumers.
+    pub nodes: [&'static str; 2],
+    /// The file system of the database, when it is a small one.
+    pub disk: Option<PathBuf>,
 }
 
 /// One round's world.
@@ -69,7 +82,7 @@ pub struct Stage {
     /// Database and exchange are called so.
     pub name: String,
     pub pool: MySqlPool,
-    pub servers: Arc<Servers>,
+    pub scenery: Scenery,
     pub broker_url: String,
     pub network: Network,
     pub fleet: Fleet,
@@ -86,16 +99,13 @@ pub struct Stage {
 
 impl Stage {
     /// Builds everything and starts the processes. `broker` is the server to use.
-    pub async fn set(
-        servers: Arc<Servers>,
-        program: &Path,
-        broker: &'static str,
-        events: u64,
-        mut random: Random,
-    ) -> Result<Self> {
+    pub async fn set(scenery: &Scenery, program: &Path, events: u64, mut random: Random) -> Result<Self> {
         let name = format!("torture_{:012x}", fresh_name()?);
-        let store_url = servers.url(MYSQL).await?;
-        let broker_url = servers.url(broker).await?;
+        let store_url = scenery.store.url(MYSQL).await?;
+        let [relays, consumers] = scenery.nodes;
+        let relays_url = scenery.broker.url(relays).await?;
+        let broker_url = scenery.broker.url(consumers).await?;
+        let clustered = relays != consumers;
         let server: MySqlConnectOptions = store_url.parse()?;
         let server = server.timezone(None).disable_statement_logging();
         let mut connection = server.connect().await.context("the database server does not answer")?;
@@ -108,11 +118,12 @@ impl Stage {
             .connect_lazy_with(server.database(&name));
         sqlx::raw_sql(TABLES).execute(&pool).await?;
 
-        let network = Network::start(address(&store_url)?, address(&broker_url)?).await?;
+        let network =
+            Network::start(address(&store_url)?, address(&relays_url)?, address(&broker_url)?).await?;
         let folder = tempfile::tempdir()?;
         let config = |file: &str, store: SocketAddr, broker: SocketAddr| {
             let path = folder.path().join(file);
-            let text = config(&name, &through(&store_url, store), &through(&broker_url, broker));
+            let text = config(&name, &through(&store_url, store), &through(&broker_url, broker), clustered);
             std::fs::write(&path, text).map(|()| path)
         };
         let paths = Paths {
@@ -136,7 +147,7 @@ impl Stage {
         Ok(Self {
             name,
             pool,
-            servers,
+            scenery: scenery.clone(),
             broker_url,
             network,
             fleet,
@@ -223,7 +234,9 @@ fn through(url: &str, proxy: SocketAddr) -> String {
     format!("{}{proxy}{}", &url[..from], &url[to..])
 }
 
-fn config(name: &str, store: &str, broker: &str) -> String {
+fn config(name: &str, store: &str, broker: &str, clustered: bool) -> String {
+    // A classic queue is gone as long as its node is.
+    let audit = if clustered { "quorum" } else { "classic" };
     let (server, _) = store.rsplit_once('/').expect("the database url ends with a database");
     format!(
         r##"[store]
@@ -258,7 +271,7 @@ bindings = ["OrderPaid"]
 
 [[destination.main.queue]]
 name = "{name}-audit"
-type = "classic"
+type = "{audit}"
 bindings = ["#"]
 
 [[route]]

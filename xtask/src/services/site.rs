@@ -25,7 +25,7 @@ pub struct Site {
     /// All files are below this folder (absolute, symbolic links resolved).
     pub folder: PathBuf,
     /// Where packages are unpacked; several sets of servers may share it.
-    programs: PathBuf,
+    pub programs: PathBuf,
     pub port_base: u16,
     /// How long a server may take to answer after its start.
     pub patience: Duration,

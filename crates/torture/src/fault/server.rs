@@ -1,34 +1,46 @@
 //! What is done to the servers.
 
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row, query, raw_sql};
 use tokio::time::sleep;
 
-use crate::servers::RABBITMQ;
+use crate::servers::{CLUSTER, MYSQL, RABBITMQ, Servers};
 use crate::stage::Stage;
 
 /// How long a server is frozen, refuses, or sounds its alarm.
 const SPELL: Duration = Duration::from_secs(3);
+/// How long a cluster goes on without one of its nodes.
+const ELECTION: Duration = Duration::from_secs(8);
+/// How long the disk stays full.
+const FULL: Duration = Duration::from_secs(6);
 /// How many rows somebody else locks.
 const LOCKED_ROWS: &str = "SELECT event_id FROM outbox_event WHERE status = 'SENDING' LIMIT 200 FOR UPDATE";
 
+/// Who has power over a server.
+fn of<'a>(stage: &'a Stage, name: &str) -> &'a Servers {
+    if name == MYSQL { &stage.scenery.store } else { &stage.scenery.broker }
+}
+
 pub async fn kill(stage: &mut Stage, name: &'static str) -> Result<()> {
-    stage.servers.run(&["kill", name]).await?;
+    of(stage, name).run(&["kill", name]).await?;
     stage.server_kills += 1;
-    stage.servers.run(&["up", name]).await.map(drop)
+    of(stage, name).run(&["up", name]).await.map(drop)
 }
 
 pub async fn restart(stage: &mut Stage, name: &'static str) -> Result<()> {
-    stage.servers.run(&["down", name]).await?;
-    stage.servers.run(&["up", name]).await.map(drop)
+    of(stage, name).run(&["down", name]).await?;
+    of(stage, name).run(&["up", name]).await.map(drop)
 }
 
 pub async fn freeze(stage: &mut Stage, name: &'static str) -> Result<()> {
-    stage.servers.run(&["pause", name]).await?;
+    of(stage, name).run(&["pause", name]).await?;
     sleep(SPELL).await;
-    stage.servers.run(&["resume", name]).await.map(drop)
+    of(stage, name).run(&["resume", name]).await.map(drop)
 }
 
 pub async fn kill_connections(stage: &mut Stage) -> Result<()> {
@@ -60,7 +72,7 @@ pub async fn locked_rows(stage: &mut Stage) -> Result<()> {
 
 async fn control(stage: &Stage, arguments: &[&str]) -> Result<()> {
     let words: Vec<&str> = ["ctl", RABBITMQ].into_iter().chain(arguments.iter().copied()).collect();
-    stage.servers.run(&words).await.map(drop)
+    stage.scenery.broker.run(&words).await.map(drop)
 }
 
 pub async fn memory_alarm(stage: &mut Stage) -> Result<()> {
@@ -77,4 +89,62 @@ pub async fn disk_alarm(stage: &mut Stage) -> Result<()> {
 
 pub async fn close_connections(stage: &mut Stage) -> Result<()> {
     control(stage, &["close_all_connections", "torture"]).await
+}
+
+/// The node that leads the queue of the effects.
+async fn leader(stage: &Stage) -> Result<&'static str> {
+    let queues =
+        ["ctl", stage.scenery.nodes[0], "--silent", "list_queues", "name", "leader", "--formatter", "json"];
+    let queues: Value = serde_json::from_str(&stage.scenery.broker.run(&queues).await?)?;
+    let name = format!("{}-effects", stage.name);
+    let queue = queues.as_array().into_iter().flatten().find(|queue| queue["name"] == name.as_str());
+    let node = queue.and_then(|queue| queue["leader"].as_str()).context("the queue has no leader")?;
+    let leader = CLUSTER.into_iter().find(|name| node.split('@').next() == Some(*name));
+    leader.with_context(|| format!("{node} is no node of the cluster"))
+}
+
+/// Two of three nodes go on for a while.
+pub async fn kill_leader(stage: &mut Stage) -> Result<()> {
+    let leader = leader(stage).await?;
+    stage.scenery.broker.run(&["kill", leader]).await?;
+    stage.server_kills += 1;
+    sleep(ELECTION).await;
+    stage.scenery.broker.run(&["up", leader]).await.map(drop)
+}
+
+/// The leader is silent, and the others elect another one.
+pub async fn freeze_leader(stage: &mut Stage) -> Result<()> {
+    let leader = leader(stage).await?;
+    stage.scenery.broker.run(&["pause", leader]).await?;
+    sleep(ELECTION).await;
+    stage.scenery.broker.run(&["resume", leader]).await.map(drop)
+}
+
+/// Fills the file system of the database to the last byte, for a while.
+pub async fn fill_disk(stage: &mut Stage) -> Result<()> {
+    let ballast = stage.scenery.disk.as_ref().context("the database has no small disk")?.join("ballast");
+    let filling = ballast.clone();
+    let filled = tokio::task::spawn_blocking(move || fill(&filling)).await?;
+    sleep(FULL).await;
+    std::fs::remove_file(ballast)?;
+    let bytes = filled?;
+    eprintln!("torture: {bytes} bytes filled the disk");
+    Ok(())
+}
+
+fn fill(file: &Path) -> Result<u64> {
+    let mut file = std::fs::File::create(file)?;
+    let mut written = 0;
+    // Ever smaller pieces, until not a page fits.
+    for size in [1 << 20, 1 << 12] {
+        let piece = vec![0; size];
+        loop {
+            match file.write_all(&piece) {
+                Ok(()) => written += size as u64,
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => break,
+                Err(error) => bail!("the disk cannot be filled: {error}"),
+            }
+        }
+    }
+    Ok(written)
 }
