@@ -39,6 +39,8 @@ mod connection;
 mod consumer;
 mod error;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod method;
 mod options;
 mod properties;

@@ -41,7 +41,7 @@ pub enum UriError {
     Value {
         /// The query key.
         key: &'static str,
-        /// The value as given.
+        /// The value as given, when it is a number: it may be the rest of a password with a raw question mark.
         value: String,
         /// Smallest allowed value.
         low: u32,
@@ -264,7 +264,12 @@ fn strip_scheme<'a>(uri: &'a str, scheme: &str) -> Option<&'a str> {
 fn number(key: &'static str, value: String, low: u32, high: u32) -> Result<u32, UriError> {
     match value.parse::<u32>() {
         Ok(number) if (low..=high).contains(&number) => Ok(number),
-        _ => Err(UriError::Value { key, value, low, high }),
+        _ => {
+            // Anything but a number may be the rest of a password with a raw question mark.
+            let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let value = if is_number { value } else { "(no number)".to_owned() };
+            Err(UriError::Value { key, value, low, high })
+        }
     }
 }
 
@@ -350,6 +355,13 @@ mod tests {
         assert_eq!(parse("amqp://mq/v?hearbeat=1"), Err(UriError::UnknownKey("hearbeat".into())));
         assert!(matches!(parse("amqp://mq/v?frame_max=100"), Err(UriError::Value { key: "frame_max", .. })));
         assert_eq!(parse("amqp://mq/v?cacertfile=x.pem"), Err(UriError::Scheme));
+    }
+
+    #[test]
+    fn password_with_a_raw_question_mark_is_not_shown_as_the_value_of_a_query() {
+        let error = parse("amqp://guest:pass?heartbeat=10:s3cr3t@mq/v").unwrap_err();
+        assert!(!error.to_string().contains("s3cr3t"), "{error}");
+        assert!(parse("amqp://mq/v?heartbeat=70000").unwrap_err().to_string().contains("70000"));
     }
 
     /// `B88` (wagslane/go-rabbitmq#190, redpanda-data/connect#111): passwords in logged URLs.

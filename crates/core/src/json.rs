@@ -32,6 +32,13 @@ pub struct Number {
     exponent: i64,
 }
 
+/// An array index as RFC 6901 writes it: digits without a sign and without leading zeros, so that a place has one name.
+fn index(token: &str) -> Option<usize> {
+    let written =
+        token.bytes().all(|byte| byte.is_ascii_digit()) && (token == "0" || !token.starts_with('0'));
+    token.parse().ok().filter(|_| written)
+}
+
 /// Why text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not valid JSON at byte {at}: {problem}")]
@@ -69,7 +76,7 @@ impl Json {
             let token = token.replace("~1", "/").replace("~0", "~");
             value = match value {
                 Self::Object(entries) => &entries.iter().find(|(key, _)| *key == token)?.1,
-                Self::Array(items) => items.get(token.parse::<usize>().ok()?)?,
+                Self::Array(items) => items.get(index(&token)?)?,
                 Self::Null | Self::Boolean(_) | Self::Number(_) | Self::Text(_) => return None,
             };
         }
@@ -404,6 +411,16 @@ mod tests {
 
     fn canonical(text: &str) -> String {
         Json::parse(text.as_bytes()).unwrap().canonical()
+    }
+
+    #[test]
+    fn array_index_has_one_spelling() {
+        let value = Json::parse(b"[1,[2]]").unwrap();
+
+        assert_eq!(value.pointer("/1/0"), Some(&Json::parse(b"2").unwrap()));
+        for pointer in ["/01", "/+1", "/1/00", "/1/-0", "/1/ 0", "/-", "/1/"] {
+            assert_eq!(value.pointer(pointer), None, "{pointer}");
+        }
     }
 
     #[test]

@@ -94,8 +94,8 @@ async fn torment(stage: &mut Stage, plan: &Plan) -> Result<Struck> {
     let (mut struck, mut recovery) = Struck::default();
     let strikes = plan.faults.len() as u64;
     for (index, entry) in plan.faults.iter().enumerate() {
-        // What faults took in addition to their share is missing at the end.
-        let share = (plan.events / (strikes + 1)).min(stage.spare());
+        // Half is left for what failpoints take until they are reached, and for the end.
+        let share = stage.spare() / (2 * (strikes - index as u64));
         stage.load.grant(share, spread(share));
         sleep(Duration::from_millis(stage.random.between(50, 300))).await;
         let began = Instant::now();

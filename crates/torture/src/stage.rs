@@ -90,6 +90,8 @@ pub struct Stage {
     pub random: Random,
     /// Servers killed by signal so far.
     pub server_kills: u64,
+    /// When the queues were declared.
+    declared: Instant,
     /// Events of the whole round.
     events: u64,
     folder: TempDir,
@@ -142,6 +144,7 @@ impl Stage {
         };
         run(program, &["migrate"], &paths.relay_config).await?;
         run(program, &["topology", "apply"], &paths.relay_config).await?;
+        let declared = Instant::now();
         let fleet = Fleet::start(paths, RELAYS, CONSUMERS)?;
         let load = Load::start(pool.clone(), &mut random);
         Ok(Self {
@@ -154,6 +157,7 @@ impl Stage {
             load,
             random,
             server_kills: 0,
+            declared,
             events,
             folder,
             finished: 1,
@@ -176,6 +180,13 @@ impl Stage {
             }
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Returns when the broker has written down that it has the queues. RabbitMQ 4.0.5 that is killed in the second after it
+    /// declared a quorum queue does not find the queue's member again, and the queue never answers any more.
+    pub async fn declaration_is_durable(&self) {
+        const SETTLED: Duration = Duration::from_secs(10);
+        sleep(SETTLED.saturating_sub(self.declared.elapsed())).await;
     }
 
     /// How many events may still be granted.

@@ -12,7 +12,7 @@ use crate::stage::Stage;
 /// How long a process may take to reach its failpoint, or to drain.
 const EFFECT_LIMIT: Duration = Duration::from_mins(1);
 /// Events that are written for a failpoint, again and again until it is reached.
-const FOOD: u64 = 40;
+const FOOD: u64 = 10;
 /// Longer than the lease of two seconds.
 const FROZEN: Duration = Duration::from_millis(3500);
 /// Kills of one storm.

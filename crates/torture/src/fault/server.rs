@@ -27,6 +27,7 @@ fn of<'a>(stage: &'a Stage, name: &str) -> &'a Servers {
 }
 
 pub async fn kill(stage: &mut Stage, name: &'static str) -> Result<()> {
+    stage.declaration_is_durable().await;
     of(stage, name).run(&["kill", name]).await?;
     stage.server_kills += 1;
     of(stage, name).run(&["up", name]).await.map(drop)
@@ -105,6 +106,7 @@ async fn leader(stage: &Stage) -> Result<&'static str> {
 
 /// Two of three nodes go on for a while.
 pub async fn kill_leader(stage: &mut Stage) -> Result<()> {
+    stage.declaration_is_durable().await;
     let leader = leader(stage).await?;
     stage.scenery.broker.run(&["kill", leader]).await?;
     stage.server_kills += 1;
