@@ -1,12 +1,14 @@
-//! The task runner of this repository: `cargo xtask services|test|tidy|model|torture`.
+//! The task runner of this repository: `cargo xtask services|test|tidy|model|fuzz|torture`.
 //!
 //! - [`services`]: real servers for the tests, unpacked privately from Debian packages
 //! - [`test`]: everything CI runs, in one command
 //! - [`tidy`]: checks of layout and style that no compiler makes
 //! - [`model`]: the protocol models, every state of them
+//! - [`fuzz`]: lets the fuzz targets run for longer
 //! - [`torture`]: kills servers and processes, and audits what is left
 //! - [`workspace`]: where the repository is
 
+mod fuzz;
 mod model;
 mod services;
 mod test;
@@ -34,12 +36,14 @@ usage: cargo xtask <command>
         `up` and `fetch` without a name mean what the tests need: mysql mariadb rabbitmq rabbitmq4
 
   test [--only STEP]... [--keep] [-- ARG...]
-        services, then the steps fmt, tidy, clippy, test; ARGs go to `cargo test`;
+        services, then the steps fmt, tidy, clippy, test, torture; ARGs go to `cargo test`;
         --keep leaves running the servers that this run started
   model [--ci | --full] [--json] [--trace GUARD]
         looks at every state of the protocol models, and takes each of their guards away once
   tidy                         dependency arrows, file length, banned names and words, SQL file sets
-  torture [--rounds N] [--events N] [--only FAULT]... [--seed N] [--json]
+  fuzz [--target T] [--seconds N] [--seed N] [--json]
+        every fuzz target, or those whose name begins so, for so long each; 2 s are what `test` does
+  torture [--short] [--rounds N] [--events N] [--only FAULT]... [--seed N] [--json]
         kills relays, consumers and servers while producers write, then audits; 100000 events a round
 ";
 
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["tidy"] => tidy::run(),
         ["model", rest @ ..] => model::run(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["torture", rest @ ..] => torture::run(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

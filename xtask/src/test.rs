@@ -12,7 +12,7 @@ use crate::services::catalog::Service;
 use crate::services::server::{self, Raised};
 use crate::services::site::Site;
 use crate::services::{self, say};
-use crate::{tidy, workspace};
+use crate::{tidy, torture, workspace};
 
 /// The servers that tests use.
 const SERVICES: [Service; 6] = [
@@ -27,6 +27,11 @@ const SERVICES: [Service; 6] = [
 /// The end-to-end tests crash the program at named points, which only this feature compiles in.
 pub const FAILPOINTS: &str = "consign-cli/failpoints";
 
+/// As people name the steps.
+const STEPS: &str = "fmt tidy clippy test torture";
+/// Events of the torture that is a step.
+const TORTURE_EVENTS: &str = "10000";
+
 /// The steps, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -34,10 +39,11 @@ enum Step {
     Tidy,
     Clippy,
     Test,
+    Torture,
 }
 
 impl Step {
-    const ALL: [Self; 4] = [Self::Format, Self::Tidy, Self::Clippy, Self::Test];
+    const ALL: [Self; 5] = [Self::Format, Self::Tidy, Self::Clippy, Self::Test, Self::Torture];
 
     fn name(self) -> &'static str {
         match self {
@@ -45,12 +51,13 @@ impl Step {
             Self::Tidy => "tidy",
             Self::Clippy => "clippy",
             Self::Test => "test",
+            Self::Torture => "torture",
         }
     }
 
     fn from_name(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|step| step.name() == name);
-        found.with_context(|| format!("unknown step `{name}`; known are: fmt tidy clippy test"))
+        found.with_context(|| format!("unknown step `{name}`; known are: {STEPS}"))
     }
 }
 
@@ -70,7 +77,7 @@ impl Options {
             match word {
                 "--only" => {
                     let name =
-                        words.next().context("--only needs the name of a step: fmt tidy clippy test")?;
+                        words.next().with_context(|| format!("--only needs the name of a step: {STEPS}"))?;
                     options.only.push(Step::from_name(name)?);
                 }
                 "--keep" => options.keep_servers = true,
@@ -94,8 +101,10 @@ impl Options {
         if knows { &["--features", FAILPOINTS] } else { &[] }
     }
 
+    /// Without `--only` every step, but no torture when packages are chosen: it is about the whole.
     fn includes(&self, step: Step) -> bool {
-        self.only.is_empty() || self.only.contains(&step)
+        let every = self.only.is_empty() && (step != Step::Torture || self.scope().is_some());
+        every || self.only.contains(&step)
     }
 }
 
@@ -134,6 +143,8 @@ fn steps(options: &Options, servers: &Servers, summary: &mut Summary) {
                 cargo.args(&options.for_cargo_test);
                 succeeds(cargo.envs(&servers.variables))
             }
+            // It has servers of this checkout for itself, also where the tests used others.
+            Step::Torture => succeeds(torture::command()?.args(["--short", "--events", TORTURE_EVENTS])),
         });
     }
 }
@@ -305,6 +316,15 @@ mod tests {
         assert_eq!(features(&[]), ["--features", FAILPOINTS]);
         assert_eq!(features(&["--", "-p", "consign-cli"]), ["--features", FAILPOINTS]);
         assert!(features(&["--", "-p", "consign-store"]).is_empty());
+    }
+
+    #[test]
+    fn torture_is_left_out_when_packages_are_chosen_unless_it_is_asked_for() {
+        let includes = |words: &[&str]| Options::parse(words).unwrap().includes(Step::Torture);
+
+        assert!(includes(&[]));
+        assert!(!includes(&["--", "-p", "consign-store"]));
+        assert!(includes(&["--only", "torture"]));
     }
 
     #[test]

@@ -14,6 +14,8 @@
 
 mod connection;
 mod consumer;
+#[cfg(test)]
+mod fuzz;
 mod mapping;
 mod outcome;
 mod publisher;

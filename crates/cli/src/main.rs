@@ -10,6 +10,8 @@ mod age;
 mod command;
 mod config;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod output;
 mod pace;
 mod parts;

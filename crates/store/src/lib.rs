@@ -11,6 +11,8 @@
 pub mod append;
 pub mod demand;
 pub mod diagnostic;
+#[cfg(test)]
+mod fuzz;
 pub mod headers;
 pub mod introspection;
 pub mod mapping;

@@ -175,13 +175,26 @@ fn unknown_key(key: &str, shape: &Shape) -> String {
 }
 
 fn wrong_type(message: &str) -> String {
-    message
+    discreet(message)
         .replace("invalid type: ", "wrong type: ")
         .replace("invalid value: ", "wrong value: ")
         .replace("u64", "a whole number from 0 up")
         .replace("i64", "a whole number")
         .replace("a boolean", "true or false")
         .replace("struct ", "the table ")
+}
+
+/// The message with a text that stood in the wrong place left out, unless it is a plain word: it may be a url with its
+/// password.
+fn discreet(message: &str) -> String {
+    const LONGEST: usize = 20;
+    let Some((before, quoted)) = message.split_once(": string \"") else { return message.to_owned() };
+    let Some((text, expected)) = quoted.rsplit_once("\", expected ") else { return message.to_owned() };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-. ".contains(&byte);
+    if text.len() <= LONGEST && text.bytes().all(is_plain) {
+        return message.to_owned();
+    }
+    format!("{before}: a text, expected {expected}")
 }
 
 /// Puts the variable's plain text where its parsed value stood; false when it stands there already.

@@ -203,3 +203,44 @@ impl Drop for SocketFile {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use futures_util::FutureExt;
+    use seeded_fuzz::run;
+
+    use super::*;
+
+    /// Whatever a packet holds, it wakes the one it names or everybody, and nothing else happens.
+    #[test]
+    fn wakeup_packets() {
+        const NAMES: [&str; 3] = ["outbox", "orders", "中"];
+        run("wakeup_packets", |source| {
+            let wakeups: BTreeMap<String, Wakeup> =
+                NAMES.iter().map(|name| ((*name).to_owned(), Wakeup::default())).collect();
+            let packet =
+                if source.one_in(2) { source.text(3, &NAMES).into_bytes() } else { source.bytes(256) };
+
+            wake(&wakeups, &packet);
+
+            let woken: Vec<&str> =
+                NAMES.into_iter().filter(|name| wakeups[*name].woken().now_or_never().is_some()).collect();
+            let text = String::from_utf8(packet).unwrap_or_default();
+            match NAMES.iter().find(|name| **name == text.trim()) {
+                Some(name) => assert_eq!(woken, [*name]),
+                None => assert_eq!(woken, NAMES),
+            }
+        });
+    }
+
+    /// An address that was read is shown as it can be read again.
+    #[test]
+    fn wakeup_addresses() {
+        run("wakeup_addresses", |source| {
+            let text = source.text(5, &["unix:", "udp:", "127.0.0.1", ":7171", "/run/wakeup.sock", "[::1]"]);
+            if let Ok(address) = text.parse::<Address>() {
+                assert_eq!(address.to_string().parse(), Ok(address), "{text:?}");
+            }
+        });
+    }
+}

@@ -59,6 +59,11 @@ fn mistakes_in_variables_name_the_variable() {
              number from 0 up",
         ),
         (
+            "CONSIGN__STORE",
+            "mysql://app:s3cr3t@db/points",
+            "variable CONSIGN__STORE: store: wrong type: a text, expected the table RawStore",
+        ),
+        (
             "CONSIGN__RELAY__BATCH_ROWS",
             "0",
             "variable CONSIGN__RELAY__BATCH_ROWS: relay.batch_rows: 0 is out of range: use 1 to 10000",
