@@ -31,7 +31,7 @@ impl Options {
             match word {
                 "--target" => value()?.clone_into(&mut options.target),
                 "--seconds" => {
-                    options.seconds = value()?.parse().context("--seconds takes a whole number")?
+                    options.seconds = value()?.parse().context("--seconds takes a whole number")?;
                 }
                 "--seed" => options.seed = value()?.parse().context("--seed takes a whole number")?,
                 "--json" => options.json = true,

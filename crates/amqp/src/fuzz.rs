@@ -110,7 +110,7 @@ fn value(source: &mut Source, depth: usize) -> FieldValue {
         2 => FieldValue::Int(source.number()),
         3 => FieldValue::Float(f64::from(i32::try_from(source.below(1000)).expect("a small number")) / 8.0),
         4 => FieldValue::Decimal {
-            scale: source.next().to_le_bytes()[0],
+            scale: source.bits().to_le_bytes()[0],
             value: i32::try_from(source.number() >> 32).expect("the upper half"),
         },
         5 => FieldValue::Text(source.text(20, &["text"])),
@@ -118,7 +118,7 @@ fn value(source: &mut Source, depth: usize) -> FieldValue {
             // Bytes that are UTF-8 could as well have been a text, which they are read as in a long string.
             FieldValue::Bytes(source.bytes(20).into())
         }
-        7 => FieldValue::Timestamp(source.next()),
+        7 => FieldValue::Timestamp(source.bits()),
         8 => FieldValue::Array((0..source.below(4)).map(|_| value(source, depth + 1)).collect()),
         _ => FieldValue::Table(table(source, depth + 1)),
     }
@@ -156,7 +156,7 @@ fn message_properties() {
             reply_to: text(source),
             expiration: text(source),
             message_id: text(source),
-            timestamp: source.one_in(2).then(|| source.next()),
+            timestamp: source.one_in(2).then(|| source.bits()),
             kind: text(source),
             user_id: text(source),
             app_id: text(source),

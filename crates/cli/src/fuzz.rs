@@ -10,7 +10,7 @@ use crate::{age, pace};
 
 const SECRET: &str = "s3cr3tcanary";
 /// A config with every section.
-const WHOLE: &str = r##"[store]
+const WHOLE: &str = r#"[store]
 url = "mysql://app:s3cr3tcanary@db.example:3306/points"
 time_zone = "+09:00"
 connections = 8
@@ -57,7 +57,7 @@ bind.user_id = { pointer = "/userId", type = "integer" }
 [[consumer.statement]]
 sql = "UPDATE points_account SET points = points + 1 WHERE user_id = :user_id"
 expect_rows = 1
-"##;
+"#;
 
 fn read(text: &str, variables: BTreeMap<String, String>) -> Result<Config, String> {
     let environment = Environment { variables };
@@ -178,7 +178,7 @@ fn ages_and_rates() {
             assert_eq!(age::parse(&age::shown(read)), Ok(read), "{text:?}");
         }
         if let Ok(rate) = pace::parse_rate(&text) {
-            let items = source.next();
+            let items = source.bits();
             assert!(rate.span(items) <= rate.span(u64::MAX), "{text:?}");
         }
     });

@@ -15,12 +15,12 @@ impl Source {
     pub fn new(seed: u64) -> Self {
         // Neighbouring seeds must not give neighbouring inputs.
         let mut source = Self(seed ^ 0x5DEE_CE66_D1CE_4E5B);
-        source.next();
+        source.bits();
         source
     }
 
     /// 64 random bits (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,7 +30,7 @@ impl Source {
 
     /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.bits() % end
     }
 
     /// A length or index below `end`, which is not 0.
@@ -62,7 +62,7 @@ impl Source {
         match self.below(4) {
             0 => ENDS[self.index(ENDS.len())],
             1 => i64::try_from(self.below(200)).expect("a small number") - 100,
-            _ => self.next().cast_signed() >> self.below(64),
+            _ => self.bits().cast_signed() >> self.below(64),
         }
     }
 
@@ -75,7 +75,7 @@ impl Source {
     pub fn bytes(&mut self, most: usize) -> Vec<u8> {
         let length = self.length(most);
         (0..length)
-            .map(|_| if self.one_in(2) { *self.pick(SPECIAL) } else { self.next().to_le_bytes()[0] })
+            .map(|_| if self.one_in(2) { *self.pick(SPECIAL) } else { self.bits().to_le_bytes()[0] })
             .collect()
     }
 
@@ -87,7 +87,7 @@ impl Source {
             match self.below(8) {
                 0..4 if !words.is_empty() => text.push_str(self.pick::<&str>(words)),
                 4 => text.push(*self.pick(STRANGE)),
-                5 => text.push(char::from(self.next().to_le_bytes()[0])),
+                5 => text.push(char::from(self.bits().to_le_bytes()[0])),
                 _ => text.push(char::from(*self.pick(SPECIAL) & 0x7f)),
             }
         }
@@ -147,7 +147,7 @@ mod tests {
 
         let changed: Vec<_> = (0..1000).map(|_| source.mutated(&original)).collect();
 
-        assert!(changed.iter().any(|bytes| *bytes == original), "some are not changed at all");
+        assert!(changed.contains(&original), "some are not changed at all");
         assert!(changed.iter().any(|bytes| bytes.len() < 100), "some are shorter");
         assert!(changed.iter().all(|bytes| bytes.len() < 200), "none is another thing altogether");
     }

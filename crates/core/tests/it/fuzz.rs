@@ -1,6 +1,7 @@
 //! Everything in the core that reads what others wrote.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use consign_core::declared::{Binding, BindingSource, Bindings, ExpectRows, KeyTemplate, Statement};
 use consign_core::delivery::Message;
@@ -63,7 +64,7 @@ fn string(source: &mut Source) -> String {
             character if character < ' ' || source.one_in(10) => {
                 let mut units = [0; 2];
                 for unit in character.encode_utf16(&mut units) {
-                    text.push_str(&format!("\\u{unit:04x}"));
+                    write!(text, "\\u{unit:04x}").expect("text takes everything");
                 }
             }
             character => text.push(character),
@@ -120,7 +121,7 @@ fn payload_selection() {
                     for wrong in [format!("{pointer}/+{index}"), format!("{pointer}/0{index}")] {
                         assert_eq!(value.pointer(&wrong), None, "{wrong:?} is no index of RFC 6901");
                     }
-                    pointer.push_str(&format!("/{index}"));
+                    write!(pointer, "/{index}").expect("text takes everything");
                     place = &items[index];
                 }
                 _ => break,
