@@ -45,6 +45,7 @@ usage: cargo xtask <command>
         every fuzz target, or those whose name begins so, for so long each; 2 s are what `test` does
   torture [--short] [--rounds N] [--events N] [--only FAULT]... [--seed N] [--json]
         kills relays, consumers and servers while producers write, then audits; 100000 events a round
+  torture --list [--json]      the fault catalogue, and what automates each fault
 ";
 
 fn main() -> ExitCode {

@@ -1,5 +1,7 @@
 //! `cargo xtask torture`: builds the program with its failpoints and hands over to the crate that tortures it.
 
+mod faults;
+
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -11,9 +13,13 @@ use crate::services::site::Site;
 use crate::test::FAILPOINTS;
 use crate::workspace;
 
-/// Runs `cargo xtask torture`. On success this process becomes the torture itself, which then gets the signals of the
+/// Runs `cargo xtask torture`. `--list` prints the fault catalogue. On success this process becomes the torture itself, which then gets the signals of the
 /// terminal and cleans up behind them.
 pub fn run(words: &[&str]) -> Result<ExitCode> {
+    if words.contains(&"--list") {
+        faults::list(&workspace::root(), words.contains(&"--json"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut command = command()?;
     Err(command.args(words).exec()).context("cannot start the torture")
 }

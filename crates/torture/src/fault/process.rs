@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::fleet::Role;
 use crate::stage::Stage;
@@ -50,29 +50,48 @@ pub async fn crash(stage: &mut Stage, point: &'static str) -> Result<()> {
     let nth = if unit == "sweep" { 1 } else { stage.random.between(1, passes_max) };
     let slot = victim(stage, role);
     stage.fleet.replace(slot, Some(&format!("{point}=abort@{nth}")))?;
-    if unit == "sweep" {
-        // The rows that another relay holds when it dies are what a sweep finds.
-        let others: Vec<usize> = stage.fleet.slots(role).into_iter().filter(|&other| other != slot).collect();
-        for other in others {
-            let point = format!("publish.after_outcome=abort@{}", stage.random.between(1, 3));
-            stage.fleet.replace(other, Some(&point))?;
-            feed_until_aborted(stage, other).await?;
-        }
-    }
-    feed_until_aborted(stage, slot).await
+    let reached = if unit == "sweep" {
+        leave_rows_to_sweep(stage, slot).await?
+    } else {
+        feed_until_aborted(stage, slot, EFFECT_LIMIT).await?
+    };
+    ensure!(reached, "the failpoint was not reached within {EFFECT_LIMIT:?}");
+    Ok(())
 }
 
-async fn feed_until_aborted(stage: &mut Stage, slot: usize) -> Result<()> {
-    const MEAL: Duration = Duration::from_millis(200);
-    let mut waited = Duration::ZERO;
-    while waited < EFFECT_LIMIT {
-        if stage.fleet.aborted(slot, MEAL).await? {
-            return Ok(());
+/// The rows that other relays hold when they die are what a sweep finds. Their successors sweep too, so that it may take
+/// more than one death until the sweep of the relay in the slot finds any; whether it did.
+async fn leave_rows_to_sweep(stage: &mut Stage, slot: usize) -> Result<bool> {
+    /// Longer than a lease and the pause between sweeps.
+    const SWEPT_WITHIN: Duration = Duration::from_secs(4);
+    let others: Vec<usize> =
+        stage.fleet.slots(Role::Relay).into_iter().filter(|&other| other != slot).collect();
+    let started = Instant::now();
+    while started.elapsed() < EFFECT_LIMIT {
+        for &other in &others {
+            let point = format!("publish.after_outcome=abort@{}", stage.random.between(1, 3));
+            stage.fleet.replace(other, Some(&point))?;
+            let died = feed_until_aborted(stage, other, EFFECT_LIMIT).await?;
+            ensure!(died, "no confirm came within {EFFECT_LIMIT:?}");
         }
-        waited += MEAL;
+        if feed_until_aborted(stage, slot, SWEPT_WITHIN).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes events until the process in the slot ended at its failpoint; whether it did before the limit.
+async fn feed_until_aborted(stage: &mut Stage, slot: usize, limit: Duration) -> Result<bool> {
+    const MEAL: Duration = Duration::from_millis(200);
+    let started = Instant::now();
+    while started.elapsed() < limit {
+        if stage.fleet.aborted(slot, MEAL).await? {
+            return Ok(true);
+        }
         stage.load.grant(FOOD.min(stage.spare()), MEAL);
     }
-    anyhow::bail!("the failpoint was not reached within {EFFECT_LIMIT:?}")
+    Ok(false)
 }
 
 pub async fn terminate(stage: &mut Stage, role: Role) -> Result<()> {
