@@ -144,6 +144,7 @@ fn steps(options: &Options, servers: &Servers, summary: &mut Summary) {
                 succeeds(cargo.envs(&servers.variables))
             }
             // It has servers of this checkout for itself, also where the tests used others.
+            Step::Torture if servers.lack_mysql => Ok(()),
             Step::Torture => succeeds(torture::command()?.args(["--short", "--events", TORTURE_EVENTS])),
         });
     }
@@ -166,6 +167,8 @@ struct Servers {
     started: Vec<Service>,
     /// Name and version, or where else a server came from.
     used: Vec<String>,
+    /// The torture needs MySQL itself.
+    lack_mysql: bool,
     /// What a reader of the result must know.
     warnings: Vec<String>,
 }
@@ -223,8 +226,10 @@ impl Servers {
                     &service.url_variable(),
                     url.unwrap_or_else(|_| Service::Mariadb.url(site.port_base)),
                 );
+                self.lack_mysql = true;
                 self.warnings.push(format!(
-                    "MySQL COULD NOT BE HAD: its tests ran against MariaDB and prove nothing about MySQL ({error:#})"
+                    "MySQL COULD NOT BE HAD: its tests ran against MariaDB and prove nothing about MySQL, and nothing was \
+                     tortured ({error:#})"
                 ));
                 None
             }

@@ -65,3 +65,37 @@ mod enabled {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Adds the names of the points that the sources in a folder pass.
+    fn collect(folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).expect("the folder can be read").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                collect(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source is text");
+                let passes = text.split("failpoint::pass(\"").skip(1);
+                names.extend(passes.filter_map(|rest| rest.split_once('"')).map(|(name, _)| name.to_owned()));
+            }
+        }
+    }
+
+    #[test]
+    fn list_names_exactly_the_points_that_the_sources_pass() {
+        let mut passed = BTreeSet::new();
+        for crate_name in ["broker", "consign", "store"] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(crate_name).join("src");
+            collect(&folder, &mut passed);
+        }
+
+        assert_eq!(passed, POINTS.into_iter().map(str::to_owned).collect());
+    }
+}

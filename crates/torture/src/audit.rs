@@ -201,3 +201,6 @@ pub async fn delete_topology(broker_url: &str, name: &str) -> Result<()> {
     connection.close(ANSWER).await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ const RELAYS: usize = 2;
 const CONSUMERS: usize = 2;
 
 /// The tables of the story. `effect` has no unique key on its number on purpose: a doubled effect would show.
-const TABLES: &str = "
+pub const TABLES: &str = "
 CREATE TABLE purchase_order (number BIGINT UNSIGNED PRIMARY KEY, user_id BIGINT NOT NULL, amount BIGINT NOT NULL);
 CREATE TABLE ledger (number BIGINT UNSIGNED PRIMARY KEY, event_id VARCHAR(64) NOT NULL UNIQUE);
 CREATE TABLE acknowledged (number BIGINT UNSIGNED PRIMARY KEY);

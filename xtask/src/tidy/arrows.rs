@@ -55,6 +55,21 @@ const RULES: &[Rule] = &[
         never: &["consign", "consign-cli", "consign-lab", "consign-sim", "consign-store"],
         why: "a broker adapter knows nothing of stores or of the application",
     },
+    Rule { package: "consign-failpoint", never: &["consign*"], why: "every crate may have crash points" },
+    Rule { package: "seeded-fuzz", never: &["consign*"], why: "every crate may have fuzz targets" },
+    Rule {
+        package: "consign-torture",
+        never: &[
+            "consign",
+            "consign-broker",
+            "consign-core",
+            "consign-filter",
+            "consign-lab",
+            "consign-sim",
+            "consign-store",
+        ],
+        why: "the torture knows the product by its program, its tables and its messages only",
+    },
     Rule {
         package: "consign-filter",
         never: &[

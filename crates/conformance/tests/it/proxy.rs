@@ -114,6 +114,20 @@ async fn delayed_bytes_come_late_and_whole() {
 }
 
 #[tokio::test]
+async fn slow_bytes_come_whole_and_at_their_rate() {
+    const BYTES: u64 = 4000;
+    let proxy = echo().await;
+    let mut socket = connect(&proxy).await;
+    proxy.set(Direction::ToServer, Flow::Slow(10 * BYTES));
+    let started = Instant::now();
+
+    round_trip(&mut socket, &vec![7; BYTES.try_into().unwrap()]).await;
+
+    // A tenth of a second for a tenth of the rate, less the pause behind the last slice.
+    assert!(started.elapsed() >= Duration::from_millis(80));
+}
+
+#[tokio::test]
 async fn a_cut_ends_open_connections_and_not_the_next_one() {
     for how in [Cut::Close, Cut::Reset] {
         let proxy = echo().await;
