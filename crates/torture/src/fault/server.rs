@@ -131,7 +131,8 @@ pub async fn fill_disk(stage: &mut Stage) -> Result<()> {
     std::fs::remove_file(ballast)?;
     let bytes = filled?;
     eprintln!("torture: {bytes} bytes filled the disk");
-    Ok(())
+    // MySQL waits for room, or ends itself when it may not go on without its binary log.
+    stage.scenery.store.run(&["up", MYSQL]).await.map(drop)
 }
 
 fn fill(file: &Path) -> Result<u64> {
