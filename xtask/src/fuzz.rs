@@ -6,6 +6,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::test::FAILPOINTS;
 use crate::workspace;
 
 /// What a target prints when it held; see crates/fuzz.
@@ -48,7 +49,9 @@ impl Options {
 pub fn run(words: &[&str]) -> Result<ExitCode> {
     let options = Options::parse(words)?;
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests", "--"]);
+    cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+    // As the tests are built, so that nothing is built twice.
+    cargo.args(["--features", FAILPOINTS, "--"]);
     cargo.arg(format!("fuzz::{}", options.target)).arg("--nocapture");
     cargo.env("CONSIGN_FUZZ_SECONDS", options.seconds.to_string());
     cargo.env("CONSIGN_FUZZ_SEED", options.seed.to_string());
