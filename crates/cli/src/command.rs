@@ -6,6 +6,7 @@ pub mod consume;
 pub mod dead;
 pub mod demo;
 pub mod doctor;
+pub mod lab;
 pub mod migrate;
 pub mod purge;
 pub mod replay;

@@ -72,6 +72,11 @@ enum Command {
     Purge(command::purge::Arguments),
     /// Measure throughput on the configured parts.
     Bench(command::bench::Arguments),
+    /// Open every window between a commit, a message and an effect, the naive way and with consign.
+    Lab(command::lab::Arguments),
+    /// A process of the lab, which it starts by itself.
+    #[command(hide = true)]
+    LabLife(command::lab::life::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -117,6 +122,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Replay(arguments) => command::replay::run(arguments).await,
         Command::Purge(arguments) => command::purge::run(arguments).await,
         Command::Bench(arguments) => command::bench::run(arguments).await,
+        Command::Lab(arguments) => command::lab::run(arguments).await,
+        Command::LabLife(arguments) => command::lab::life::run(arguments).await.map(|()| Exit::Fine),
     }
 }
 

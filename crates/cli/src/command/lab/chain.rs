@@ -1,0 +1,338 @@
+//! Relays and consumers of the shipped library on one side's place, watched, and killed where a scenario says so.
+//!
+//! The engines and adapters are the ones that `consign run` has; what is the lab's own stands around them: `watched`
+//! tells what happens and ends the process at the window.
+
+mod watched;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use consign::clock::ProcessClock;
+use consign::consumer::{ConflictPolicy, ConsumerRuntime, ConsumerSettings, DeadLetters};
+use consign::inbox::{BuildConsumer, HandledConsumer, column};
+use consign::relay::RelayRuntime;
+use consign::reload::Reload;
+use consign::shutdown::{ShutdownTrigger, shutdown};
+use consign::wakeup::Wakeup;
+use consign_core::guard::{Guard, Step};
+use consign_core::inbox::{HandlerError, Inbox};
+use consign_core::lease::PublishLimits;
+use consign_core::ports::{InboxStore, InboxTransaction, OutboxStore, Parking};
+use consign_core::relay::RelaySettings;
+use consign_core::retry::RetryPolicy;
+use consign_core::route::{DestinationName, RouteTable, Rule, Template};
+use consign_store::mapping::{MarkerMapping, OutboxMapping};
+use consign_store::{mysql, sqlite};
+use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::database::Database;
+use super::life::{Life, Paid};
+use super::mailbox::{Mailbox, ROUTE};
+use super::record::{Actor, What};
+
+pub use watched::{Deaths, Watched};
+
+/// How long a chain may take to come to rest.
+const REST: Duration = Duration::from_secs(40);
+/// How long nothing may move before a broker that shows no messages in flight is taken to have none.
+const QUIET: Duration = Duration::from_millis(600);
+const LOOK_EVERY: Duration = Duration::from_millis(15);
+
+/// What a consumer does inside the transaction of marker and effect, before it commits.
+pub type Inside = Arc<dyn Fn(Paid) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A relay.
+#[derive(Clone, Debug)]
+pub struct Relaying {
+    /// Who it is in the picture.
+    pub actor: Actor,
+    /// Where the process dies.
+    pub deaths: Deaths,
+    /// The port of another way to the broker.
+    pub through: Option<u16>,
+}
+
+impl Default for Relaying {
+    fn default() -> Self {
+        Self { actor: Actor::Relay, deaths: Deaths::default(), through: None }
+    }
+}
+
+/// A consumer.
+#[derive(Clone)]
+pub struct Consuming {
+    /// Who it is in the picture.
+    pub actor: Actor,
+    /// Where the process dies.
+    pub deaths: Deaths,
+    /// What its handler does besides its award.
+    pub inside: Inside,
+    /// What it does with a message it has read, before anything else.
+    pub on_read: Arc<dyn Fn(Paid) + Send + Sync>,
+    /// Awards points, or keeps a copy of the order behind a guard.
+    pub effect: Effect,
+    /// Deliveries that share a transaction.
+    pub batch: usize,
+}
+
+/// What a consumer's effect is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Points for an order.
+    Award,
+    /// A copy of the order's latest version.
+    Copy,
+}
+
+impl Default for Consuming {
+    fn default() -> Self {
+        Self {
+            actor: Actor::Consumer,
+            deaths: Deaths::default(),
+            inside: Arc::new(|_| Box::pin(std::future::ready(()))),
+            on_read: Arc::new(|_| ()),
+            effect: Effect::Award,
+            batch: 1,
+        }
+    }
+}
+
+/// Runs relays and consumers until nothing is left to do for them.
+pub async fn run(life: &Life, relays: Vec<Relaying>, consumers: Vec<Consuming>) -> anyhow::Result<()> {
+    match life.database.clone() {
+        Database::Sqlite(store, _) => {
+            let outbox = sqlite::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
+            let inbox = sqlite::Inbox::new(store, MarkerMapping::default());
+            drive(life, Arc::new(outbox), &inbox, &relays, &consumers).await
+        }
+        Database::MySql(store) => {
+            let outbox = mysql::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
+            let inbox = mysql::Inbox::new(store, MarkerMapping::default());
+            drive(life, Arc::new(outbox), &inbox, &relays, &consumers).await
+        }
+    }
+}
+
+async fn drive<O, S>(
+    life: &Life,
+    outbox: Arc<O>,
+    inbox: &S,
+    relays: &[Relaying],
+    consumers: &[Consuming],
+) -> anyhow::Result<()>
+where
+    O: OutboxStore + 'static,
+    S: InboxStore + Parking + Clone + 'static,
+{
+    let deadline = Instant::now() + REST;
+    let mailbox = life.mailbox().await?;
+    let mut running = Running::default();
+    for relay in relays {
+        running.start_relay(life, &outbox, relay).await?;
+    }
+    for consumer in consumers {
+        running.start_consumer(life, inbox, consumer).await?;
+    }
+    let rest = Rest { life, mailbox: &mailbox, relays: !relays.is_empty(), consumers: !consumers.is_empty() };
+    let mut quiet_since = None;
+    while quiet_since.is_none_or(|since: Instant| since.elapsed() < QUIET) {
+        running.check()?;
+        if Instant::now() > deadline {
+            bail!("the chain did not come to rest within {REST:?}");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        quiet_since = if rest.reached().await? { quiet_since.or(Some(Instant::now())) } else { None };
+    }
+    running.drain().await
+}
+
+/// What must be empty.
+struct Rest<'a> {
+    life: &'a Life,
+    mailbox: &'a Mailbox,
+    relays: bool,
+    consumers: bool,
+}
+
+impl Rest<'_> {
+    async fn reached(&self) -> anyhow::Result<bool> {
+        let none = async |sql| anyhow::Ok(self.life.database.number(sql, &[]).await? == 0);
+        let relayed = !self.relays
+            || none("SELECT COUNT(*) FROM outbox_event WHERE status IN ('NEW', 'SENDING')").await?;
+        let consumed = !self.consumers
+            || (self.mailbox.left().await? == 0
+                && none("SELECT COUNT(*) FROM consign_parked_delivery").await?);
+        Ok(relayed && consumed)
+    }
+}
+
+#[derive(Default)]
+struct Running {
+    triggers: Vec<ShutdownTrigger>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    async fn start_relay<O: OutboxStore + 'static>(
+        &mut self,
+        life: &Life,
+        outbox: &Arc<O>,
+        relay: &Relaying,
+    ) -> anyhow::Result<()> {
+        let clock = ProcessClock::start();
+        let name = DestinationName::new("lab");
+        let destination = life.place.destination(clock, relay.through).await?;
+        let watched = |inner| Watched { inner, life: life.clone(), actor: relay.actor, deaths: relay.deaths.clone() };
+        let store = Watched { inner: Arc::clone(outbox), life: life.clone(), actor: relay.actor, deaths: relay.deaths.clone() };
+        let key = Template::parse(ROUTE).expect("a template without fields");
+        let rule = Rule { event_type: "*".into(), destination: name.clone(), key, retry: None };
+        let runtime = RelayRuntime {
+            name: "outbox".into(),
+            store: Arc::new(store),
+            destinations: BTreeMap::from([(name.clone(), Arc::new(watched(destination)))]),
+            routes: RouteTable::new(vec![rule], vec![name]),
+            settings: relay_settings(),
+            clock,
+            wakeup: Wakeup::default(),
+            reload: Reload::default(),
+        };
+        let (trigger, asked) = shutdown();
+        self.triggers.push(trigger);
+        self.tasks.push(tokio::spawn(async move {
+            runtime.run(asked).await;
+        }));
+        Ok(())
+    }
+
+    async fn start_consumer<S>(&mut self, life: &Life, inbox: &S, consuming: &Consuming) -> anyhow::Result<()>
+    where
+        S: InboxStore + Parking + Clone + 'static,
+    {
+        let source = life.place.source().await?;
+        let inbox = Inbox::new(inbox.clone());
+        let consumer = consumer(life, &inbox, consuming);
+        let (actor, deaths) = (consuming.actor, consuming.deaths.clone());
+        let runtime = ConsumerRuntime {
+            inbox: Arc::new(inbox),
+            consumer: Arc::new(consumer),
+            dead_letters: Arc::new(DeadLetters::<consign::adapters::AnyDestination>::Table),
+            filter: life.place.filter()?,
+            observer: Arc::new(watched::Observer { life: life.clone(), actor }),
+            settings: ConsumerSettings {
+                workers: 5,
+                batch: consuming.batch,
+                batch_bytes: 1 << 20,
+                linger: Duration::from_millis(2),
+                attempts_max: 3,
+                retry_delay: Duration::from_millis(50),
+                gap_wait: Duration::from_secs(5),
+                on_conflict: ConflictPolicy::RecordAndAck,
+                publish_deadline: Duration::from_secs(2),
+            },
+            clock: ProcessClock::start(),
+        };
+        let source = Watched { inner: source, life: life.clone(), actor, deaths };
+        let (trigger, asked) = shutdown();
+        self.triggers.push(trigger);
+        self.tasks.push(tokio::spawn(async move {
+            runtime.run(source, asked).await;
+        }));
+        Ok(())
+    }
+
+    /// Nothing ends by itself.
+    fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.tasks.iter().any(JoinHandle::is_finished), "a relay or a consumer ended by itself");
+        Ok(())
+    }
+
+    async fn drain(self) -> anyhow::Result<()> {
+        for trigger in &self.triggers {
+            trigger.request();
+        }
+        for task in self.tasks {
+            task.await?;
+        }
+        Ok(())
+    }
+}
+
+/// Short times, so that what has to end ends soon.
+pub fn relay_settings() -> RelaySettings {
+    RelaySettings {
+        lease: Duration::from_millis(1500),
+        publish: PublishLimits { deadline: Duration::from_millis(700), margin: Duration::from_millis(300) },
+        poll_max: Duration::from_millis(50),
+        sweep_every: Duration::from_millis(150),
+        sweep_delay: Duration::ZERO,
+        drain: Duration::from_secs(5),
+        retry: RetryPolicy {
+            base: Duration::from_millis(50),
+            cap: Duration::from_millis(200),
+            ..RetryPolicy::default()
+        },
+        ..RelaySettings::default()
+    }
+}
+
+/// The points consumer, as a team writes it with the library.
+fn consumer<S>(life: &Life, inbox: &Inbox<S>, consuming: &Consuming) -> HandledConsumer<S::Transaction, Paid>
+where
+    S: InboxStore + 'static,
+{
+    let on_read = Arc::clone(&consuming.on_read);
+    let (inside, effect) = (Arc::clone(&consuming.inside), consuming.effect);
+    let (life, actor) = (life.clone(), consuming.actor);
+    let keyed = match effect {
+        Effect::Award => inbox.consumer::<Paid>("points-award").key(move |event| {
+            on_read(event.payload);
+            event.payload.key()
+        }),
+        Effect::Copy => inbox
+            .consumer::<Paid>("order-copy")
+            .key(|event| format!("order:{}:version:{}", event.payload.order_id, event.payload.version))
+            .guard(|event| Guard {
+                aggregate: format!("order:{}", event.payload.order_id),
+                step: Step::ApplyIfNewer { version: event.payload.version },
+            }),
+    };
+    let keyed =
+        keyed.compare(|event| vec![column("user_id", event.payload.user_id), column("amount", event.payload.amount)]);
+    keyed.handle(move |tx, event| {
+        let (paid, inside, life) = (event.payload, Arc::clone(&inside), life.clone());
+        Box::pin(async move {
+            match effect {
+                Effect::Award => award(tx, paid).await?,
+                Effect::Copy => copy(tx, paid).await?,
+            }
+            life.tell(actor, What::EffectOpen, paid.order_id);
+            inside(paid).await;
+            Ok(())
+        })
+    })
+}
+
+async fn award(tx: &mut impl InboxTransaction, paid: Paid) -> Result<(), HandlerError> {
+    let values = [paid.amount.into(), paid.user_id.into()];
+    let rows = tx.execute("UPDATE points_account SET points = points + ? WHERE user_id = ?", &values).await?;
+    if rows != 1 {
+        return Err(HandlerError::Refused(format!("user {} has no account", paid.user_id)));
+    }
+    let values = [paid.order_id, paid.user_id, paid.amount].map(Into::into);
+    tx.execute("INSERT INTO points_entry (order_id, user_id, amount) VALUES (?, ?, ?)", &values).await?;
+    Ok(())
+}
+
+async fn copy(tx: &mut impl InboxTransaction, paid: Paid) -> Result<(), HandlerError> {
+    let values = [paid.amount, paid.version, paid.order_id].map(Into::into);
+    let changed = tx.execute("UPDATE order_copy SET amount = ?, version = ? WHERE order_id = ?", &values).await?;
+    if changed == 0 {
+        tx.execute("INSERT INTO order_copy (amount, version, order_id) VALUES (?, ?, ?)", &values).await?;
+    }
+    Ok(())
+}

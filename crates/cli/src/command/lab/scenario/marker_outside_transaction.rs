@@ -1,0 +1,39 @@
+//! The marker is stored by itself, before the transaction of the effect; the consumer dies in between.
+
+use crate::command::lab::chain::{self, Consuming};
+use crate::command::lab::life::{Life, Paid, award};
+use crate::command::lab::record::{Actor, What};
+use crate::command::lab::scenario::backlog;
+
+pub async fn naive(life: &Life) -> anyhow::Result<()> {
+    backlog::fill(life, 1..=5).await?;
+    let mailbox = life.mailbox().await?;
+    while let Some(letter) = mailbox.next().await? {
+        let paid = Paid::read(&letter.body)?;
+        life.tell(Actor::Consumer, What::Delivered, paid.order_id);
+        let sql = "INSERT INTO processed_message (message_id) VALUES (?)";
+        // The primary key refuses a repeat.
+        if life.database.execute(sql, &[letter.id.as_str().into()]).await.is_err() {
+            life.tell(Actor::Consumer, What::TakenForRepeat, paid.order_id);
+            mailbox.ack(letter).await?;
+            continue;
+        }
+        life.tell(Actor::Consumer, What::MarkerStored, paid.order_id);
+        if paid.order_id == 3 {
+            life.die(Actor::Consumer);
+        }
+        let mut tx = life.database.begin().await?;
+        award(&mut tx, paid).await?;
+        tx.commit().await?;
+        life.tell(Actor::Consumer, What::EffectCommitted, paid.order_id);
+        mailbox.ack(letter).await?;
+        life.tell(Actor::Consumer, What::Acknowledged, paid.order_id);
+    }
+    Ok(())
+}
+
+pub async fn consign(life: &Life) -> anyhow::Result<()> {
+    backlog::fill(life, 1..=5).await?;
+    let consuming = Consuming { inside: backlog::die_at(life, 3), ..Consuming::default() };
+    chain::run(life, vec![], vec![consuming]).await
+}

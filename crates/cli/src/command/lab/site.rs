@@ -1,0 +1,230 @@
+//! Makes and removes the places that sides run in.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use consign::draw::SystemDraw;
+use consign_amqp::Connection;
+use consign_broker::embedded;
+use consign_broker::rabbitmq::{Binding, Exchange, ExchangeKind, Queue, QueueKind, Topology};
+use consign_core::time::Draw;
+use consign_core::value::ValueType;
+use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping, OutboxMapping};
+use consign_store::mysql::PayloadColumn;
+use consign_store::{mysql, sqlite};
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Connection as _};
+
+use crate::config::ConnectionUrl;
+
+use super::database::Database;
+use super::mailbox::ROUTE;
+use super::place::{Address, Backend, Broker, Place, Store};
+
+/// The business tables. Effects have no unique key: a doubled one must be able to show.
+const BUSINESS: &str = "
+CREATE TABLE purchase_order (id BIGINT PRIMARY KEY, user_id BIGINT NOT NULL, amount BIGINT NOT NULL,
+                             version BIGINT NOT NULL, status VARCHAR(16) NOT NULL);
+CREATE TABLE points_account (user_id BIGINT PRIMARY KEY, points BIGINT NOT NULL);
+CREATE TABLE points_entry (order_id BIGINT NOT NULL, user_id BIGINT NOT NULL, amount BIGINT NOT NULL);
+CREATE TABLE order_copy (order_id BIGINT PRIMARY KEY, amount BIGINT NOT NULL, version BIGINT NOT NULL);
+CREATE TABLE processed_message (message_id VARCHAR(64) PRIMARY KEY);
+CREATE TABLE message_to_send (id BIGINT PRIMARY KEY, body VARCHAR(200) NOT NULL, status VARCHAR(16) NOT NULL);
+CREATE TABLE arrived_message (message_id VARCHAR(64) NOT NULL, order_id BIGINT NOT NULL);
+INSERT INTO points_account (user_id, points) VALUES (7, 0);";
+
+/// The servers of a run.
+#[derive(Clone, Default)]
+pub struct Servers {
+    /// MySQL.
+    pub mysql: Option<Address>,
+    /// RabbitMQ.
+    pub rabbitmq: Option<Address>,
+    /// Redis.
+    pub redis: Option<Address>,
+}
+
+/// What all places of a run have in common.
+pub struct Site {
+    servers: Servers,
+    folder: tempfile::TempDir,
+    name: String,
+    places: AtomicU32,
+}
+
+/// Whether the queue of a place is bound from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bindings {
+    /// It is.
+    Present,
+    /// Somebody forgot it.
+    Missing,
+}
+
+impl Servers {
+    /// What scenarios can run on.
+    pub fn backends(&self) -> Vec<Backend> {
+        let both = self.mysql.is_some() && self.rabbitmq.is_some();
+        Backend::ALL
+            .into_iter()
+            .filter(|backend| match backend {
+                Backend::Embedded => true,
+                Backend::RabbitMq => both,
+                Backend::Redis => both && self.redis.is_some(),
+            })
+            .collect()
+    }
+}
+
+impl Site {
+    /// A site for one run.
+    pub fn new(servers: Servers) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("consign-lab-").tempdir()?;
+        let own = SystemDraw.bits().iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        Ok(Self { servers, folder, name: format!("consign_lab_{own}"), places: AtomicU32::new(0) })
+    }
+
+    /// Fails, saying which, when a server that is needed cannot be reached.
+    pub async fn reach(&self, backends: &[Backend]) -> anyhow::Result<()> {
+        if backends.iter().any(|backend| *backend != Backend::Embedded) {
+            self.mysql().await?.close().await?;
+            let options = needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.rabbitmq()?;
+            let connection = Connection::open(&options)
+                .await
+                .with_context(|| format!("cannot reach RabbitMQ at {}:{}: check --rabbitmq", options.host, options.port))?;
+            connection.close(Duration::from_secs(5)).await;
+        }
+        if backends.contains(&Backend::Redis) {
+            let address = needed(self.servers.redis.as_ref(), "Redis")?;
+            super::memory::Memory::open(address, "").await.context("cannot reach Redis: check --redis")?;
+        }
+        Ok(())
+    }
+
+    async fn mysql(&self) -> anyhow::Result<MySqlConnection> {
+        let address = needed(self.servers.mysql.as_ref(), "MySQL")?;
+        let url = mysql_url(address)?;
+        let mut options: sqlx::mysql::MySqlConnectOptions =
+            url.expose().parse().map_err(|_| anyhow!("the MySQL url cannot be used: check --mysql"))?;
+        if let Some(ca) = &address.ca {
+            options = options.ssl_mode(sqlx::mysql::MySqlSslMode::VerifyIdentity).ssl_ca(ca);
+        }
+        MySqlConnection::connect_with(&options)
+            .await
+            .with_context(|| format!("cannot reach MySQL at {}:{}: check --mysql", url.host, url.port.unwrap_or(3306)))
+    }
+
+    /// A fresh place.
+    pub async fn create(&self, backend: Backend, bindings: Bindings) -> anyhow::Result<Place> {
+        let number = self.places.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}_{number}", self.name);
+        let place = match backend {
+            Backend::Embedded => Place {
+                store: Store::File(self.folder.path().join(format!("{name}.db"))),
+                broker: Broker::File(self.folder.path().join(format!("{name}-queue.db"))),
+                redis: None,
+                name,
+            },
+            Backend::RabbitMq | Backend::Redis => {
+                let address = needed(self.servers.mysql.as_ref(), "MySQL")?;
+                let mut connection = self.mysql().await?;
+                sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+                    .execute(&mut connection)
+                    .await
+                    .context("cannot create a database of the lab's own: the lab's MySQL user needs CREATE and DROP")?;
+                connection.close().await?;
+                let mut url = mysql_url(address)?;
+                url.path = Some(name.clone());
+                Place {
+                    store: Store::Server(Address { url: url.expose(), ..address.clone() }),
+                    broker: Broker::Server(needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.clone()),
+                    redis: self.servers.redis.clone().filter(|_| backend == Backend::Redis),
+                    name,
+                }
+            }
+        };
+        self.furnish(&place, bindings).await?;
+        Ok(place)
+    }
+
+    async fn furnish(&self, place: &Place, bindings: Bindings) -> anyhow::Result<()> {
+        let database = Database::open(&place.store).await?;
+        database.script(BUSINESS).await?;
+        let columns = ["user_id", "amount"].map(|name| ComparisonColumn {
+            name: Identifier::column(name).expect("a constant name"),
+            kind: ValueType::Integer,
+        });
+        let (outbox, markers) = (OutboxMapping::default(), MarkerMapping::default());
+        match &database {
+            Database::Sqlite(store, _) => {
+                let schema = sqlite::Schema::new(store.clone()).with_outbox(outbox).with_markers(markers);
+                schema.with_comparison(columns.into()).apply().await?;
+            }
+            Database::MySql(store) => {
+                let schema = mysql::Schema::new(store.clone()).with_outbox(outbox, PayloadColumn::Json);
+                schema.with_markers(markers).with_comparison(columns.into()).apply().await?;
+            }
+        }
+        database.close().await;
+        match &place.broker {
+            Broker::File(path) => {
+                embedded::Queue::open(path).await?.declare(&place.name, &[]).await?;
+            }
+            Broker::Server(_) => topology(&place.name, Bindings::Missing).apply(&place.rabbitmq()?).await?,
+        }
+        if bindings == Bindings::Present {
+            bind(place).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a place and everything in it.
+    pub async fn remove(&self, place: &Place) -> anyhow::Result<()> {
+        if let Store::Server(_) = &place.store {
+            let mut connection = self.mysql().await?;
+            sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE IF EXISTS {}", place.name)))
+                .execute(&mut connection)
+                .await?;
+            connection.close().await?;
+        }
+        if let Broker::Server(_) = &place.broker {
+            let connection = Connection::open(&place.rabbitmq()?).await?;
+            let channel = connection.open_channel().await?;
+            channel.queue_delete(&place.name, false, false).await?;
+            channel.exchange_delete(&place.name, false).await?;
+            connection.close(Duration::from_secs(5)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Binds a place's queue, as an operator does it.
+pub async fn bind(place: &Place) -> anyhow::Result<()> {
+    match &place.broker {
+        Broker::File(path) => embedded::Queue::open(path).await?.declare(&place.name, &[ROUTE]).await?,
+        Broker::Server(_) => topology(&place.name, Bindings::Present).apply(&place.rabbitmq()?).await?,
+    }
+    Ok(())
+}
+
+fn topology(name: &str, bindings: Bindings) -> Topology {
+    let mut queue = Queue::durable(name, QueueKind::Classic);
+    if bindings == Bindings::Present {
+        queue.bindings = vec![Binding { exchange: name.into(), key: ROUTE.into() }];
+    }
+    Topology { exchanges: vec![Exchange::durable(name, ExchangeKind::Topic)], queues: vec![queue] }
+}
+
+fn needed<'a>(address: Option<&'a Address>, what: &str) -> anyhow::Result<&'a Address> {
+    address.with_context(|| format!("there is no {what} url"))
+}
+
+fn mysql_url(address: &Address) -> anyhow::Result<ConnectionUrl> {
+    let mut url =
+        ConnectionUrl::parse(&address.url, |_| None).map_err(|invalid| anyhow!("the MySQL url {invalid}"))?;
+    if url.scheme == "mariadb" {
+        url.scheme = "mysql".into();
+    }
+    Ok(url)
+}
