@@ -9,43 +9,55 @@ mod audit;
 mod chain;
 mod database;
 pub mod life;
+mod line;
 mod mailbox;
 mod memory;
 mod place;
 mod record;
+mod report;
 mod rig;
 mod scenario;
+mod servers;
 mod shop;
 mod site;
 
 use anyhow::anyhow;
+use clap::ValueEnum;
 use futures_util::{StreamExt, TryStreamExt};
-use serde_json::json;
 
 use crate::exit::Exit;
-use crate::output::{self, Table};
 
 use life::Side;
-use place::{Address, Backend};
+use place::Backend;
+use report::Report;
 use rig::Ran;
 use scenario::Id;
-use site::{Servers, Site};
+use servers::{Refused, ServerArguments, Servers, refused};
+use site::Site;
 
 /// What `consign lab` is asked to do.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  consign lab\n  consign lab --only commit-then-send --json\n  \
+                  consign lab --mysql 'mysql://root:${PASSWORD}@127.0.0.1:3306/mysql' --rabbitmq amqp://127.0.0.1/ --only rabbitmq\n\n\
+                  Without servers everything runs on SQLite and the embedded queue. Exit code 1: a naive side did not show its \
+                  defect, or a side with consign has one."
+)]
 pub struct Arguments {
-    /// Only this scenario, or this backend: embedded, rabbitmq or redis. May be repeated.
-    #[arg(long, value_name = "ID")]
+    /// Only this scenario, or this backend: embedded, rabbitmq (with MySQL) or redis (with both). May be repeated.
+    #[arg(long, value_name = "ID|BACKEND")]
     only: Vec<String>,
+    #[command(flatten)]
+    servers: ServerArguments,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// How many sides run at a time.
+/// How many scenarios run at a time.
 const SIDE_BY_SIDE: usize = 4;
 
-/// A scenario on a backend.
+/// A scenario on a backend, and what its two sides came to.
 struct Compared {
     id: Id,
     backend: Backend,
@@ -62,14 +74,30 @@ impl Compared {
 
 /// Runs the scenarios.
 pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let servers = Servers::default();
-    let site = Site::new(servers.clone())?;
-    let backends = servers.backends();
-    site.reach(&backends).await?;
-    let pairs = Id::ALL.iter().flat_map(|id| backends.iter().map(move |backend| (*id, *backend)));
-    let pairs = pairs.filter(|(id, backend)| id.backends().contains(backend));
-    let site = &site;
-    let running = futures_util::stream::iter(pairs)
+    match compare(&arguments).await {
+        Ok(compared) => {
+            let report = Report { compared: &compared };
+            if arguments.json {
+                report.print_json()?;
+            } else {
+                report.print_table()?;
+            }
+            Ok(if report.passed() { Exit::Fine } else { Exit::Failed })
+        }
+        Err(error) if error.is::<Refused>() => {
+            eprintln!("error: {error}");
+            Ok(Exit::Usage)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn compare(arguments: &Arguments) -> anyhow::Result<Vec<Compared>> {
+    let servers = Servers::of(&arguments.servers)?;
+    let chosen = choose(&arguments.only, &servers)?;
+    let site = &Site::new(servers)?;
+    site.reach(&chosen.iter().map(|(_, backend)| *backend).collect::<Vec<_>>()).await?;
+    let running = futures_util::stream::iter(chosen)
         .map(|(id, backend)| async move {
             let naive = rig::run(site, backend, id, Side::Naive).await?;
             let consign = rig::run(site, backend, id, Side::Consign).await?;
@@ -77,20 +105,39 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         })
         .buffered(SIDE_BY_SIDE)
         .try_collect();
-    let compared: Vec<Compared> = tokio::select! {
-        compared = running => compared?,
-        _ = tokio::signal::ctrl_c() => return Err(anyhow!("interrupted")),
-    };
-    let passed = compared.iter().all(Compared::passed);
-    let scenarios: Vec<_> = compared
+    tokio::select! {
+        compared = running => compared,
+        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+    }
+}
+
+/// What is run: every scenario on every backend there is, or what `--only` leaves of that.
+fn choose(only: &[String], servers: &Servers) -> anyhow::Result<Vec<(Id, Backend)>> {
+    let (mut ids, mut backends) = (Vec::new(), Vec::new());
+    for word in only {
+        match (Id::from_str(word, false), Backend::ALL.into_iter().find(|backend| backend.name() == word)) {
+            (_, Some(backend)) => backends.push(backend),
+            (Ok(id), None) => ids.push(id),
+            (Err(_), None) => {
+                let known: Vec<&str> = Id::ALL.iter().map(|id| id.name()).collect();
+                let text = format!("{word:?} is neither embedded, rabbitmq, redis nor one of {}", known.join(", "));
+                return Err(refused("--only", text));
+            }
+        }
+    }
+    let available = servers.backends();
+    if let Some(missing) = backends.iter().find(|backend| !available.contains(backend)) {
+        let needs = if *missing == Backend::Redis { "--mysql, --rabbitmq and --redis" } else { "--mysql and --rabbitmq" };
+        return Err(refused("--only", format!("{} needs {needs}, or a --config that has them", missing.name())));
+    }
+    let chosen: Vec<_> = Id::ALL
         .iter()
-        .map(|compared| {
-            json!({
-                "id": compared.id.name(), "backend": compared.backend.name(),
-                "naive": compared.naive.found, "consign": compared.consign.found,
-            })
-        })
+        .filter(|id| ids.is_empty() || ids.contains(id))
+        .flat_map(|id| id.backends().iter().map(|backend| (*id, *backend)))
+        .filter(|(_, backend)| available.contains(backend) && (backends.is_empty() || backends.contains(backend)))
         .collect();
-    output::print_json(&json!({ "scenarios": scenarios, "passed": passed }))?;
-    Ok(if passed { Exit::Fine } else { Exit::Failed })
+    if chosen.is_empty() {
+        return Err(refused("--only", "nothing is left to run: this scenario's window exists on other backends"));
+    }
+    Ok(chosen)
 }

@@ -6,6 +6,7 @@
 mod watched;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,11 +56,22 @@ pub struct Relaying {
     pub deaths: Deaths,
     /// The port of another way to the broker.
     pub through: Option<u16>,
+    /// How long a claim lasts.
+    pub lease: Duration,
+    /// How long a publish may take.
+    pub deadline: Duration,
 }
 
 impl Default for Relaying {
+    /// Long times: what does not die is not to be taken for dead on a slow machine.
     fn default() -> Self {
-        Self { actor: Actor::Relay, deaths: Deaths::default(), through: None }
+        Self {
+            actor: Actor::Relay,
+            deaths: Deaths::default(),
+            through: None,
+            lease: Duration::from_secs(20),
+            deadline: Duration::from_secs(10),
+        }
     }
 }
 
@@ -78,6 +90,8 @@ pub struct Consuming {
     pub effect: Effect,
     /// Deliveries that share a transaction.
     pub batch: usize,
+    /// Deliveries it holds at a time.
+    pub prefetch: NonZeroU16,
 }
 
 /// What a consumer's effect is.
@@ -98,22 +112,33 @@ impl Default for Consuming {
             on_read: Arc::new(|_| ()),
             effect: Effect::Award,
             batch: 1,
+            prefetch: NonZeroU16::new(50).expect("not zero"),
         }
     }
 }
 
 /// Runs relays and consumers until nothing is left to do for them.
 pub async fn run(life: &Life, relays: Vec<Relaying>, consumers: Vec<Consuming>) -> anyhow::Result<()> {
+    run_beside(life, relays, consumers, async { Ok(()) }).await
+}
+
+/// The same, beside something else that happens meanwhile and must be over first.
+pub async fn run_beside(
+    life: &Life,
+    relays: Vec<Relaying>,
+    consumers: Vec<Consuming>,
+    script: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     match life.database.clone() {
         Database::Sqlite(store, _) => {
             let outbox = sqlite::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
             let inbox = sqlite::Inbox::new(store, MarkerMapping::default());
-            drive(life, Arc::new(outbox), &inbox, &relays, &consumers).await
+            drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script).await
         }
         Database::MySql(store) => {
             let outbox = mysql::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
             let inbox = mysql::Inbox::new(store, MarkerMapping::default());
-            drive(life, Arc::new(outbox), &inbox, &relays, &consumers).await
+            drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script).await
         }
     }
 }
@@ -122,8 +147,8 @@ async fn drive<O, S>(
     life: &Life,
     outbox: Arc<O>,
     inbox: &S,
-    relays: &[Relaying],
-    consumers: &[Consuming],
+    (relays, consumers): (&[Relaying], &[Consuming]),
+    script: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()>
 where
     O: OutboxStore + 'static,
@@ -138,6 +163,7 @@ where
     for consumer in consumers {
         running.start_consumer(life, inbox, consumer).await?;
     }
+    script.await?;
     let rest = Rest { life, mailbox: &mailbox, relays: !relays.is_empty(), consumers: !consumers.is_empty() };
     let mut quiet_since = None;
     while quiet_since.is_none_or(|since: Instant| since.elapsed() < QUIET) {
@@ -187,16 +213,17 @@ impl Running {
         let clock = ProcessClock::start();
         let name = DestinationName::new("lab");
         let destination = life.place.destination(clock, relay.through).await?;
-        let watched = |inner| Watched { inner, life: life.clone(), actor: relay.actor, deaths: relay.deaths.clone() };
-        let store = Watched { inner: Arc::clone(outbox), life: life.clone(), actor: relay.actor, deaths: relay.deaths.clone() };
+        let (actor, deaths) = (relay.actor, &relay.deaths);
+        let store = Watched { inner: Arc::clone(outbox), life: life.clone(), actor, deaths: deaths.clone() };
+        let destination = Watched { inner: destination, life: life.clone(), actor, deaths: deaths.clone() };
         let key = Template::parse(ROUTE).expect("a template without fields");
         let rule = Rule { event_type: "*".into(), destination: name.clone(), key, retry: None };
         let runtime = RelayRuntime {
             name: "outbox".into(),
             store: Arc::new(store),
-            destinations: BTreeMap::from([(name.clone(), Arc::new(watched(destination)))]),
+            destinations: BTreeMap::from([(name.clone(), Arc::new(destination))]),
             routes: RouteTable::new(vec![rule], vec![name]),
-            settings: relay_settings(),
+            settings: settings(relay),
             clock,
             wakeup: Wakeup::default(),
             reload: Reload::default(),
@@ -213,7 +240,7 @@ impl Running {
     where
         S: InboxStore + Parking + Clone + 'static,
     {
-        let source = life.place.source().await?;
+        let source = life.place.source(consuming.prefetch).await?;
         let inbox = Inbox::new(inbox.clone());
         let consumer = consumer(life, &inbox, consuming);
         let (actor, deaths) = (consuming.actor, consuming.deaths.clone());
@@ -262,11 +289,11 @@ impl Running {
     }
 }
 
-/// Short times, so that what has to end ends soon.
-pub fn relay_settings() -> RelaySettings {
+/// Short pauses, so that what has to come comes soon.
+fn settings(relay: &Relaying) -> RelaySettings {
     RelaySettings {
-        lease: Duration::from_millis(1500),
-        publish: PublishLimits { deadline: Duration::from_millis(700), margin: Duration::from_millis(300) },
+        lease: relay.lease,
+        publish: PublishLimits { deadline: relay.deadline, margin: Duration::from_millis(300) },
         poll_max: Duration::from_millis(50),
         sweep_every: Duration::from_millis(150),
         sweep_delay: Duration::ZERO,

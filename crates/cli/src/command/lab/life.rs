@@ -1,9 +1,11 @@
 //! One life of a side: the process that does the work, may die at the window, and is then started again.
 
 use std::process;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::database::{Database, Transaction};
 use super::mailbox::Mailbox;
@@ -121,10 +123,26 @@ impl Life {
 
     /// Dies here and now, in the first life: no destructor runs, no connection is closed properly, nothing is flushed.
     pub fn die(&self, actor: Actor) {
-        if self.first() {
+        self.die_often(actor, 1);
+    }
+
+    /// Dies here and now, in so many lives.
+    pub fn die_often(&self, actor: Actor, lives: u32) {
+        if self.number <= lives {
             self.tell(actor, What::Died, None);
             process::abort();
         }
+    }
+
+    /// Waits until a query gives a number above zero.
+    pub async fn until(&self, sql: &'static str) -> anyhow::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
+        while self.database.number(sql, &[]).await? == 0 {
+            anyhow::ensure!(Instant::now() < deadline, "it did not happen within {PATIENCE:?}: {sql}");
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+        Ok(())
     }
 
     /// The queue, for hand-written code.

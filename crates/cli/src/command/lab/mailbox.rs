@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use consign_amqp::{Channel, Connection, DeliveryHandle, Properties, Publication, Publisher, Verdict};
 use sqlx::SqlitePool;
-use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use tokio::time::Instant;
 
 use super::place::{Broker, DELIVERY_LEASE, Place, redirect};
@@ -17,6 +17,7 @@ pub const ROUTE: &str = "OrderPaid";
 const QUIET: Duration = Duration::from_millis(600);
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 const ANSWER: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_millis(700);
 
 /// One side's queue.
 pub struct Mailbox {
@@ -59,8 +60,9 @@ impl Mailbox {
     pub async fn open(place: &Place, through: Option<u16>) -> anyhow::Result<Self> {
         let kind = match &place.broker {
             Broker::File(path) => {
-                let url = format!("sqlite:{}", path.display());
-                Kind::File(SqlitePoolOptions::new().max_connections(3).connect(&url).await?)
+                // A file that others write to for longer is a broker that does not answer.
+                let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY);
+                Kind::File(SqlitePoolOptions::new().max_connections(3).connect_with(options).await?)
             }
             Broker::Server(_) => {
                 let mut options = place.rabbitmq()?;
@@ -87,10 +89,10 @@ impl Mailbox {
                 );
                 let inserting = inserting.bind(id.to_owned()).bind(body.as_bytes().to_vec()).execute(file);
                 match tokio::time::timeout(within, inserting).await {
-                    Ok(inserted) => Ok(match inserted?.rows_affected() {
-                        0 => Answer::NoQueue,
-                        _ => Answer::Taken,
-                    }),
+                    Ok(Ok(inserted)) if inserted.rows_affected() == 0 => Ok(Answer::NoQueue),
+                    Ok(Ok(_)) => Ok(Answer::Taken),
+                    Ok(Err(sqlx::Error::Database(error))) if error.message().contains("locked") => Ok(Answer::None),
+                    Ok(Err(error)) => Err(error.into()),
                     Err(_) => Ok(Answer::None),
                 }
             }

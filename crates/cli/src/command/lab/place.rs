@@ -114,17 +114,19 @@ impl Place {
         })
     }
 
-    /// Where consign consumes from.
-    pub async fn source(&self) -> anyhow::Result<AnySource> {
+    /// Where consign consumes from, so many deliveries at a time.
+    pub async fn source(&self, prefetch: NonZeroU16) -> anyhow::Result<AnySource> {
         Ok(match &self.broker {
             Broker::File(file) => {
                 let queue = embedded::Queue::open(file).await?;
-                let options =
-                    embedded::SourceOptions { queue: self.name.clone(), prefetch: 50, lease: DELIVERY_LEASE };
+                let options = embedded::SourceOptions {
+                    queue: self.name.clone(),
+                    prefetch: prefetch.get(),
+                    lease: DELIVERY_LEASE,
+                };
                 AnySource::Embedded(Box::new(queue.source(options)))
             }
             Broker::Server(address) => {
-                let prefetch = NonZeroU16::new(50).expect("not zero");
                 let connect = address.rabbitmq()?;
                 let options = rabbitmq::SourceOptions { connect, queue: self.name.clone(), prefetch };
                 AnySource::RabbitMq(Box::new(rabbitmq::RabbitMqSource::new(options)))

@@ -6,6 +6,7 @@ use super::place::Backend;
 use super::site::Bindings;
 
 mod backlog;
+mod todo;
 
 macro_rules! scenarios {
     ($($variant:ident, $module:ident, $name:literal, $audit:ident;)*) => {
@@ -54,18 +55,40 @@ macro_rules! scenarios {
 scenarios! {
     CommitThenSend, commit_then_send, "commit-then-send", Messages;
     SendThenCommit, send_then_commit, "send-then-commit", Messages;
+    ClaimWithoutLease, claim_without_lease, "claim-without-lease", Messages;
+    DurableWithoutConfirms, durable_without_confirms, "durable-without-confirms", Messages;
+    ConfirmWithoutMandatory, confirm_without_mandatory, "confirm-without-mandatory", Messages;
+    TimeoutMarkedSent, timeout_marked_sent, "timeout-marked-sent", Messages;
+    SettleWithoutToken, settle_without_token, "settle-without-token", Messages;
+    RetryWithNewId, retry_with_new_id, "retry-with-new-id", Effects;
     AckBeforeCommit, ack_before_commit, "ack-before-commit", Effects;
+    LostAckWithoutMarker, lost_ack_without_marker, "lost-ack-without-marker", Effects;
     MarkerOutsideTransaction, marker_outside_transaction, "marker-outside-transaction", Effects;
+    RedisSetnxAlone, redis_setnx_alone, "redis-setnx-alone", Effects;
+    SelectThenInsert, select_then_insert, "select-then-insert", Effects;
+    IdOnlyDedup, id_only_dedup, "id-only-dedup", Effects;
+    BatchAckOverUnfinished, batch_ack_over_unfinished, "batch-ack-over-unfinished", Effects;
+    RedeliveryStorm, redelivery_storm, "redelivery-storm", Effects;
+    PoisonAtTheHead, poison_at_the_head, "poison-at-the-head", Effects;
+    StaleOverwrite, stale_overwrite, "stale-overwrite", Copies;
+    PurgeBeforeHorizon, purge_before_horizon, "purge-before-horizon", Effects;
 }
 
 impl Id {
     /// Where its window exists.
     pub const fn backends(self) -> &'static [Backend] {
-        &[Backend::Embedded, Backend::RabbitMq]
+        match self {
+            // Without Redis there is nothing to show.
+            Self::RedisSetnxAlone => &[Backend::Redis],
+            _ => &[Backend::Embedded, Backend::RabbitMq],
+        }
     }
 
     /// Whether its queue is bound from the beginning.
     pub const fn bindings(self) -> Bindings {
-        Bindings::Present
+        match self {
+            Self::ConfirmWithoutMandatory => Bindings::Missing,
+            _ => Bindings::Present,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use consign_core::route::DestinationName;
 
-use crate::config::{Config, ConfigError, ConnectionUrl, Database, DestinationConfig, Environment, Place, Problem};
+use crate::config::{Config, ConnectionUrl, Database, DestinationConfig, Environment};
 
 use super::place::{Address, Backend};
 
@@ -12,16 +12,16 @@ use super::place::{Address, Backend};
 #[derive(Debug, clap::Args)]
 pub struct ServerArguments {
     /// A config whose store, RabbitMQ destination and filter are used.
-    #[arg(long, env = "CONSIGN_LAB_CONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
-    /// MySQL, such as mysql://root@127.0.0.1:3306/mysql: a database of the lab's own is created for each side and dropped.
-    #[arg(long, env = "CONSIGN_LAB_MYSQL_URL", value_name = "URL", hide_env_values = true)]
+    /// MySQL, such as mysql://root:${PASSWORD}@127.0.0.1:3306/mysql; databases of the lab's own are created and dropped.
+    #[arg(long, value_name = "URL")]
     mysql: Option<String>,
     /// RabbitMQ, such as amqp://guest:guest@127.0.0.1:5672/.
-    #[arg(long, env = "CONSIGN_LAB_RABBITMQ_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL")]
     rabbitmq: Option<String>,
     /// Redis, such as redis://127.0.0.1:6379/: only keys under the lab's own prefix are touched.
-    #[arg(long, env = "CONSIGN_LAB_REDIS_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Servers {
     ///
     /// # Errors
     /// The config or a url cannot be used, or there is a MySQL without a RabbitMQ or the other way round.
-    pub fn of(arguments: &ServerArguments) -> Result<Self, ConfigError> {
+    pub fn of(arguments: &ServerArguments) -> anyhow::Result<Self> {
         let environment = Environment::of_process();
         let mut servers = match &arguments.config {
             Some(file) => Self::of_config(&Config::load(file, &environment)?, file)?,
@@ -62,14 +62,14 @@ impl Servers {
             *address = Some(Address::plain(url.expose()));
         }
         match (&servers.mysql, &servers.rabbitmq, &servers.redis) {
-            (Some(_), None, _) => Err(refused("--rabbitmq", "is needed beside --mysql".into())),
-            (None, Some(_), _) => Err(refused("--mysql", "is needed beside --rabbitmq".into())),
-            (None, None, Some(_)) => Err(refused("--mysql", "and --rabbitmq are needed beside --redis".into())),
+            (Some(_), None, _) => Err(refused("--rabbitmq", "is needed beside --mysql")),
+            (None, Some(_), _) => Err(refused("--mysql", "is needed beside --rabbitmq")),
+            (None, None, Some(_)) => Err(refused("--mysql", "and --rabbitmq are needed beside --redis")),
             (Some(_), Some(_), _) | (None, None, None) => Ok(servers),
         }
     }
 
-    fn of_config(config: &Config, file: &Path) -> Result<Self, ConfigError> {
+    fn of_config(config: &Config, file: &Path) -> anyhow::Result<Self> {
         let Database::MySql { url, tls_ca_file, .. } = &config.store.database else {
             return Err(refused("--config", format!("{} has a SQLite store: it needs no servers", file.display())));
         };
@@ -103,7 +103,15 @@ impl Servers {
     }
 }
 
-/// A usage error.
-pub fn refused(flag: &str, text: String) -> ConfigError {
-    ConfigError::new(vec![Problem { place: Place::Flag, key: flag.into(), text }])
+/// The command line cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: {problem}")]
+pub struct Refused {
+    flag: &'static str,
+    problem: String,
+}
+
+/// A usage error about this flag.
+pub fn refused(flag: &'static str, problem: impl Into<String>) -> anyhow::Error {
+    Refused { flag, problem: problem.into() }.into()
 }

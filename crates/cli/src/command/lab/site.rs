@@ -21,6 +21,7 @@ use crate::config::ConnectionUrl;
 use super::database::Database;
 use super::mailbox::ROUTE;
 use super::place::{Address, Backend, Broker, Place, Store};
+use super::servers::Servers;
 
 /// The business tables. Effects have no unique key: a doubled one must be able to show.
 const BUSINESS: &str = "
@@ -33,17 +34,6 @@ CREATE TABLE processed_message (message_id VARCHAR(64) PRIMARY KEY);
 CREATE TABLE message_to_send (id BIGINT PRIMARY KEY, body VARCHAR(200) NOT NULL, status VARCHAR(16) NOT NULL);
 CREATE TABLE arrived_message (message_id VARCHAR(64) NOT NULL, order_id BIGINT NOT NULL);
 INSERT INTO points_account (user_id, points) VALUES (7, 0);";
-
-/// The servers of a run.
-#[derive(Clone, Default)]
-pub struct Servers {
-    /// MySQL.
-    pub mysql: Option<Address>,
-    /// RabbitMQ.
-    pub rabbitmq: Option<Address>,
-    /// Redis.
-    pub redis: Option<Address>,
-}
 
 /// What all places of a run have in common.
 pub struct Site {
@@ -60,21 +50,6 @@ pub enum Bindings {
     Present,
     /// Somebody forgot it.
     Missing,
-}
-
-impl Servers {
-    /// What scenarios can run on.
-    pub fn backends(&self) -> Vec<Backend> {
-        let both = self.mysql.is_some() && self.rabbitmq.is_some();
-        Backend::ALL
-            .into_iter()
-            .filter(|backend| match backend {
-                Backend::Embedded => true,
-                Backend::RabbitMq => both,
-                Backend::Redis => both && self.redis.is_some(),
-            })
-            .collect()
-    }
 }
 
 impl Site {

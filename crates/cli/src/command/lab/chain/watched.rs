@@ -39,9 +39,8 @@ impl Deaths {
     }
 
     fn pass(&self, at: Option<u32>, life: &Life, actor: Actor) {
-        if at.is_some() && life.number <= self.lives && self.passed.fetch_add(1, Ordering::SeqCst) + 1 >= at.unwrap_or(0) {
-            life.tell(actor, What::Died, None);
-            std::process::abort();
+        if at.is_some_and(|at| self.passed.fetch_add(1, Ordering::SeqCst) + 1 >= at) {
+            life.die_often(actor, self.lives);
         }
     }
 }
