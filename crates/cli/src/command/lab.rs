@@ -3,11 +3,13 @@
 //!
 //! - `scenario`: the windows, one file each; `rig`: runs a side as processes that really die; `life`: such a process
 //! - `chain`, `shop`: the side with consign; `mailbox`, `memory`, `database`: what hand-written code uses
-//! - `site`, `place`: where a side runs; `audit`: what it came to; `record`: what happened when
+//! - `site`, `place`, `servers`: where a side runs; `line`: what breaks around it
+//! - `audit`: what a side came to; `record`: what happened when; `report`, `html`, `text`: how it is told
 
 mod audit;
 mod chain;
 mod database;
+mod html;
 pub mod life;
 mod line;
 mod mailbox;
@@ -20,8 +22,11 @@ mod scenario;
 mod servers;
 mod shop;
 mod site;
+mod text;
 
-use anyhow::anyhow;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use futures_util::{StreamExt, TryStreamExt};
 
@@ -31,14 +36,15 @@ use life::Side;
 use place::Backend;
 use report::Report;
 use rig::Ran;
-use scenario::Id;
+use scenario::Window;
 use servers::{Refused, ServerArguments, Servers, refused};
 use site::Site;
+use text::Language;
 
 /// What `consign lab` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  consign lab\n  consign lab --only commit-then-send --json\n  \
+    after_help = "Examples:\n  consign lab\n  consign lab --only commit-then-send --json\n  consign lab --html lab.html --language zh\n  \
                   consign lab --mysql 'mysql://root:${PASSWORD}@127.0.0.1:3306/mysql' --rabbitmq amqp://127.0.0.1/ --only rabbitmq\n\n\
                   Without servers everything runs on SQLite and the embedded queue. Exit code 1: a naive side did not show its \
                   defect, or a side with consign has one."
@@ -52,6 +58,12 @@ pub struct Arguments {
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
+    /// Write a report with pictures of what happened when: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// The language of the table and the report.
+    #[arg(long, value_enum, default_value_t)]
+    language: Language,
 }
 
 /// How many scenarios run at a time.
@@ -59,7 +71,7 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// A scenario on a backend, and what its two sides came to.
 struct Compared {
-    id: Id,
+    id: Window,
     backend: Backend,
     naive: Ran,
     consign: Ran,
@@ -80,7 +92,11 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             if arguments.json {
                 report.print_json()?;
             } else {
-                report.print_table()?;
+                report.print_table(arguments.language)?;
+            }
+            if let Some(file) = &arguments.html {
+                std::fs::write(file, html::document(&report, arguments.language))
+                    .with_context(|| format!("cannot write {}", file.display()))?;
             }
             Ok(if report.passed() { Exit::Fine } else { Exit::Failed })
         }
@@ -112,32 +128,46 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<Vec<Compared>> {
 }
 
 /// What is run: every scenario on every backend there is, or what `--only` leaves of that.
-fn choose(only: &[String], servers: &Servers) -> anyhow::Result<Vec<(Id, Backend)>> {
+fn choose(only: &[String], servers: &Servers) -> anyhow::Result<Vec<(Window, Backend)>> {
     let (mut ids, mut backends) = (Vec::new(), Vec::new());
     for word in only {
-        match (Id::from_str(word, false), Backend::ALL.into_iter().find(|backend| backend.name() == word)) {
+        match (Window::from_str(word, false), Backend::ALL.into_iter().find(|backend| backend.name() == word))
+        {
             (_, Some(backend)) => backends.push(backend),
             (Ok(id), None) => ids.push(id),
             (Err(_), None) => {
-                let known: Vec<&str> = Id::ALL.iter().map(|id| id.name()).collect();
-                let text = format!("{word:?} is neither embedded, rabbitmq, redis nor one of {}", known.join(", "));
+                let known: Vec<&str> = Window::ALL.iter().map(|id| id.name()).collect();
+                let text =
+                    format!("{word:?} is neither embedded, rabbitmq, redis nor one of {}", known.join(", "));
                 return Err(refused("--only", text));
             }
         }
     }
     let available = servers.backends();
     if let Some(missing) = backends.iter().find(|backend| !available.contains(backend)) {
-        let needs = if *missing == Backend::Redis { "--mysql, --rabbitmq and --redis" } else { "--mysql and --rabbitmq" };
-        return Err(refused("--only", format!("{} needs {needs}, or a --config that has them", missing.name())));
+        let needs = if *missing == Backend::Redis {
+            "--mysql, --rabbitmq and --redis"
+        } else {
+            "--mysql and --rabbitmq"
+        };
+        return Err(refused(
+            "--only",
+            format!("{} needs {needs}, or a --config that has them", missing.name()),
+        ));
     }
-    let chosen: Vec<_> = Id::ALL
+    let chosen: Vec<_> = Window::ALL
         .iter()
         .filter(|id| ids.is_empty() || ids.contains(id))
         .flat_map(|id| id.backends().iter().map(|backend| (*id, *backend)))
-        .filter(|(_, backend)| available.contains(backend) && (backends.is_empty() || backends.contains(backend)))
+        .filter(|(_, backend)| {
+            available.contains(backend) && (backends.is_empty() || backends.contains(backend))
+        })
         .collect();
     if chosen.is_empty() {
-        return Err(refused("--only", "nothing is left to run: this scenario's window exists on other backends"));
+        return Err(refused(
+            "--only",
+            "nothing is left to run: this scenario's window exists on other backends",
+        ));
     }
     Ok(chosen)
 }

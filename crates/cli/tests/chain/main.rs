@@ -9,6 +9,7 @@
 //! - `clock`: clocks that are wrong; `held`: rows that another client holds
 //! - `operations`: what people decide about; on SQLite with the embedded queue, too
 //! - `replaying`: a replay that is killed
+//! - `lab`: every window of the lab on real servers
 //! - `reloading`: a new config while the relay runs, and wake-ups
 //! - `post`: queues to look into and configs made of text
 
@@ -19,6 +20,7 @@ mod crash;
 mod declared;
 mod harness;
 mod held;
+mod lab;
 mod many_relays;
 mod operations;
 mod ordered;

@@ -133,12 +133,12 @@ pub async fn run_beside(
         Database::Sqlite(store, _) => {
             let outbox = sqlite::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
             let inbox = sqlite::Inbox::new(store, MarkerMapping::default());
-            drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script).await
+            Box::pin(drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script)).await
         }
         Database::MySql(store) => {
             let outbox = mysql::Outbox::new(store.clone(), OutboxMapping::default(), "lab");
             let inbox = mysql::Inbox::new(store, MarkerMapping::default());
-            drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script).await
+            Box::pin(drive(life, Arc::new(outbox), &inbox, (&relays, &consumers), script)).await
         }
     }
 }
@@ -274,7 +274,10 @@ impl Running {
 
     /// Nothing ends by itself.
     fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.tasks.iter().any(JoinHandle::is_finished), "a relay or a consumer ended by itself");
+        anyhow::ensure!(
+            !self.tasks.iter().any(JoinHandle::is_finished),
+            "a relay or a consumer ended by itself"
+        );
         Ok(())
     }
 
@@ -328,8 +331,9 @@ where
                 step: Step::ApplyIfNewer { version: event.payload.version },
             }),
     };
-    let keyed =
-        keyed.compare(|event| vec![column("user_id", event.payload.user_id), column("amount", event.payload.amount)]);
+    let keyed = keyed.compare(|event| {
+        vec![column("user_id", event.payload.user_id), column("amount", event.payload.amount)]
+    });
     keyed.handle(move |tx, event| {
         let (paid, inside, life) = (event.payload, Arc::clone(&inside), life.clone());
         Box::pin(async move {
@@ -357,7 +361,8 @@ async fn award(tx: &mut impl InboxTransaction, paid: Paid) -> Result<(), Handler
 
 async fn copy(tx: &mut impl InboxTransaction, paid: Paid) -> Result<(), HandlerError> {
     let values = [paid.amount, paid.version, paid.order_id].map(Into::into);
-    let changed = tx.execute("UPDATE order_copy SET amount = ?, version = ? WHERE order_id = ?", &values).await?;
+    let changed =
+        tx.execute("UPDATE order_copy SET amount = ?, version = ? WHERE order_id = ?", &values).await?;
     if changed == 0 {
         tx.execute("INSERT INTO order_copy (amount, version, order_id) VALUES (?, ?, ?)", &values).await?;
     }

@@ -89,7 +89,9 @@ impl Database {
     pub async fn execute(&self, sql: &'static str, values: &[Bound<'_>]) -> anyhow::Result<u64> {
         Ok(match self {
             Self::Sqlite(_, pool) => bind!(sqlx::query(sql), values).execute(pool).await?.rows_affected(),
-            Self::MySql(store) => bind!(sqlx::query(sql), values).execute(store.pool()).await?.rows_affected(),
+            Self::MySql(store) => {
+                bind!(sqlx::query(sql), values).execute(store.pool()).await?.rows_affected()
+            }
         })
     }
 

@@ -11,7 +11,7 @@ use super::database::{Database, Transaction};
 use super::mailbox::Mailbox;
 use super::place::Place;
 use super::record::{Actor, Step, What};
-use super::scenario::Id;
+use super::scenario::Window;
 
 /// The environment variable that tells a process its [`Place`].
 pub const PLACE: &str = "CONSIGN_LAB_PLACE";
@@ -44,7 +44,7 @@ impl Side {
 pub struct Arguments {
     /// The scenario.
     #[arg(long)]
-    scenario: Id,
+    scenario: Window,
     /// The side.
     #[arg(long)]
     side: Side,
@@ -103,7 +103,8 @@ pub struct Life {
 
 /// Lives one life.
 pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let place = std::env::var(PLACE).with_context(|| format!("{PLACE} is not set: this is for `consign lab`"))?;
+    let place =
+        std::env::var(PLACE).with_context(|| format!("{PLACE} is not set: this is for `consign lab`"))?;
     let place: Place = serde_json::from_str(&place).with_context(|| format!("{PLACE} is not a place"))?;
     let database = Database::open(&place.store).await?;
     let life = Life { number: arguments.number, place, database };
@@ -117,6 +118,7 @@ impl Life {
     }
 
     /// Tells what was done about an order.
+    #[expect(clippy::unused_self, reason = "only a life has something to tell")]
     pub fn tell(&self, actor: Actor, what: What, order: impl Into<Option<i64>>) {
         Step { actor, what, order: order.into() }.tell();
     }

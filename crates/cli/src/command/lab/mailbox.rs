@@ -91,7 +91,9 @@ impl Mailbox {
                 match tokio::time::timeout(within, inserting).await {
                     Ok(Ok(inserted)) if inserted.rows_affected() == 0 => Ok(Answer::NoQueue),
                     Ok(Ok(_)) => Ok(Answer::Taken),
-                    Ok(Err(sqlx::Error::Database(error))) if error.message().contains("locked") => Ok(Answer::None),
+                    Ok(Err(sqlx::Error::Database(error))) if error.message().contains("locked") => {
+                        Ok(Answer::None)
+                    }
                     Ok(Err(error)) => Err(error.into()),
                     Err(_) => Ok(Answer::None),
                 }
@@ -123,7 +125,8 @@ impl Mailbox {
     pub fn send_blindly(&self, id: &str, body: &str) {
         match &self.kind {
             Kind::File(file) => {
-                let (file, name, id, body) = (file.clone(), self.name.clone(), id.to_owned(), body.to_owned());
+                let (file, name, id, body) =
+                    (file.clone(), self.name.clone(), id.to_owned(), body.to_owned());
                 tokio::spawn(async move {
                     let mailbox = Self { name, kind: Kind::File(file) };
                     let _ = mailbox.publish(&id, &body, ANSWER).await;
@@ -200,13 +203,16 @@ impl Mailbox {
     pub async fn left(&self) -> anyhow::Result<u64> {
         match &self.kind {
             Kind::File(file) => {
-                let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM consign_queue_message WHERE queue = ?")
-                    .bind(&self.name)
-                    .fetch_one(file)
-                    .await?;
+                let count: i64 =
+                    sqlx::query_scalar("SELECT COUNT(*) FROM consign_queue_message WHERE queue = ?")
+                        .bind(&self.name)
+                        .fetch_one(file)
+                        .await?;
                 Ok(count.unsigned_abs())
             }
-            Kind::Server { channel, .. } => Ok(channel.queue_declare_passive(&self.name).await?.messages.into()),
+            Kind::Server { channel, .. } => {
+                Ok(channel.queue_declare_passive(&self.name).await?.messages.into())
+            }
         }
     }
 
@@ -232,7 +238,8 @@ impl Mailbox {
     pub async fn requeue(&self, letter: Letter) -> anyhow::Result<()> {
         match (&self.kind, letter.handle) {
             (Kind::File(file), Handle::Row(row)) => {
-                let sql = "UPDATE consign_queue_message SET locked_until = NULL, lease_token = NULL WHERE id = ?";
+                let sql =
+                    "UPDATE consign_queue_message SET locked_until = NULL, lease_token = NULL WHERE id = ?";
                 sqlx::query(sql).bind(row).execute(file).await?;
             }
             (Kind::Server { .. }, Handle::Delivery(handle)) => {

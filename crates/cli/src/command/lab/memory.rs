@@ -18,7 +18,8 @@ impl Memory {
     pub async fn open(address: &Address, prefix: &str) -> anyhow::Result<Self> {
         const ANSWER: Duration = Duration::from_secs(5);
         // The error of a malformed url could quote it.
-        let client = redis::Client::open(address.url.as_str()).ok().context("the Redis url cannot be used")?;
+        let client =
+            redis::Client::open(address.url.as_str()).ok().context("the Redis url cannot be used")?;
         let connecting = client.get_multiplexed_async_connection();
         let connection = tokio::time::timeout(ANSWER, connecting).await.context("no answer within 5 s")??;
         Ok(Self { connection, prefix: prefix.into() })

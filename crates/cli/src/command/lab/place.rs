@@ -109,7 +109,10 @@ impl Place {
                     redirect(&mut connect, port);
                 }
                 let options = rabbitmq::DestinationOptions::new(connect, self.name.clone());
-                AnyDestination::RabbitMq(Box::new(rabbitmq::RabbitMqDestination::new(options, clock.origin())))
+                AnyDestination::RabbitMq(Box::new(rabbitmq::RabbitMqDestination::new(
+                    options,
+                    clock.origin(),
+                )))
             }
         })
     }
@@ -136,7 +139,9 @@ impl Place {
 
     /// The filter of repeats.
     pub fn filter(&self) -> anyhow::Result<Arc<AnyFilter>> {
-        let Some(address) = &self.redis else { return Ok(Arc::new(AnyFilter::None(consign_core::filter::NoFilter))) };
+        let Some(address) = &self.redis else {
+            return Ok(Arc::new(AnyFilter::None(consign_core::filter::NoFilter)));
+        };
         let mut options = FilterOptions::new(address.url.as_str(), Duration::from_hours(1));
         options.prefix.clone_from(&self.name);
         options.ca_file.clone_from(&address.ca);
@@ -152,7 +157,8 @@ impl Address {
 
     /// The AMQP client's options.
     pub fn rabbitmq(&self) -> anyhow::Result<rabbitmq::ConnectOptions> {
-        let url = ConnectionUrl::parse(&self.url, |_| None).map_err(|invalid| anyhow!("the RabbitMQ url {invalid}"))?;
+        let url = ConnectionUrl::parse(&self.url, |_| None)
+            .map_err(|invalid| anyhow!("the RabbitMQ url {invalid}"))?;
         let (client_cert, client_key) = self.client.clone().unzip();
         let tls = TlsFiles { ca: self.ca.clone(), client_cert, client_key };
         parts::connect_options(&url, &tls).context("the RabbitMQ url")

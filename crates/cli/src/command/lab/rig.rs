@@ -3,7 +3,7 @@
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -11,7 +11,7 @@ use super::audit::Found;
 use super::life::{PLACE, Side};
 use super::place::{Backend, Place};
 use super::record::{Moment, Step, What};
-use super::scenario::Id;
+use super::scenario::Window;
 use super::site::Site;
 
 /// A side that needs more lives does not get anywhere.
@@ -29,7 +29,7 @@ pub struct Ran {
 }
 
 /// Runs one side.
-pub async fn run(site: &Site, backend: Backend, id: Id, side: Side) -> anyhow::Result<Ran> {
+pub async fn run(site: &Site, backend: Backend, id: Window, side: Side) -> anyhow::Result<Ran> {
     let place = site.create(backend, id.bindings()).await?;
     let ran = lives(&place, id, side).await;
     let ran = match ran {
@@ -42,16 +42,19 @@ pub async fn run(site: &Site, backend: Backend, id: Id, side: Side) -> anyhow::R
     Ok(ran)
 }
 
-async fn lives(place: &Place, id: Id, side: Side) -> anyhow::Result<Vec<Moment>> {
+async fn lives(place: &Place, id: Window, side: Side) -> anyhow::Result<Vec<Moment>> {
     let started = Instant::now();
     let mut moments = Vec::new();
     for number in 1..=LIVES_MAX {
         let (status, errors) = live(place, id, side, number, started, &mut moments).await?;
+        let deaths = moments.iter().filter(|moment| moment.step.what == What::Died).count();
         if status.success() {
+            let wanted = id.deaths(side);
+            ensure!(deaths == wanted, "its processes died {deaths} times at the window, not {wanted}");
             return Ok(moments);
         }
         // A death at the window is announced; any other end is a failure of the lab.
-        if !moments.iter().any(|moment| moment.step.what == What::Died) || status.code().is_some() {
+        if moments.last().is_none_or(|moment| moment.step.what != What::Died) || status.code().is_some() {
             bail!("life {number} ended with {status}: {}", errors.trim());
         }
     }
@@ -60,7 +63,7 @@ async fn lives(place: &Place, id: Id, side: Side) -> anyhow::Result<Vec<Moment>>
 
 async fn live(
     place: &Place,
-    id: Id,
+    id: Window,
     side: Side,
     number: u32,
     started: Instant,
@@ -74,7 +77,8 @@ async fn live(
     let listening = async {
         let telling = async {
             while let Some(line) = lines.next_line().await? {
-                let step: Step = serde_json::from_str(&line).context("a life told something that is no step")?;
+                let step: Step =
+                    serde_json::from_str(&line).context("a life told something that is no step")?;
                 moments.push(Moment { at: started.elapsed(), step });
             }
             anyhow::Ok(())
@@ -90,7 +94,7 @@ async fn live(
     Ok((ended?, text))
 }
 
-fn spawn(place: &Place, id: Id, side: Side, number: u32) -> anyhow::Result<Child> {
+fn spawn(place: &Place, id: Window, side: Side, number: u32) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     Command::new(program)
         .args(["lab-life", "--scenario", id.name(), "--side", side.name(), "--number", &number.to_string()])

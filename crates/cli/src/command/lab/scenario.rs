@@ -14,14 +14,14 @@ macro_rules! scenarios {
 
         /// A scenario.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-        pub enum Id {
+        pub enum Window {
             $(
                 #[doc = $name]
                 $variant,
             )*
         }
 
-        impl Id {
+        impl Window {
             /// All of them, along the way of a message.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
@@ -74,13 +74,45 @@ scenarios! {
     PurgeBeforeHorizon, purge_before_horizon, "purge-before-horizon", Effects;
 }
 
-impl Id {
+impl Window {
     /// Where its window exists.
     pub const fn backends(self) -> &'static [Backend] {
         match self {
             // Without Redis there is nothing to show.
             Self::RedisSetnxAlone => &[Backend::Redis],
             _ => &[Backend::Embedded, Backend::RabbitMq],
+        }
+    }
+
+    /// How often a process of this side dies at the window. A side that does not has not been there.
+    pub const fn deaths(self, side: Side) -> usize {
+        match (self, side) {
+            (Self::RedeliveryStorm, _) => 3,
+            (
+                Self::CommitThenSend
+                | Self::SendThenCommit
+                | Self::RetryWithNewId
+                | Self::AckBeforeCommit
+                | Self::LostAckWithoutMarker
+                | Self::MarkerOutsideTransaction
+                | Self::RedisSetnxAlone
+                | Self::BatchAckOverUnfinished,
+                _,
+            )
+            | (Self::DurableWithoutConfirms, Side::Naive) => 1,
+            (Self::DurableWithoutConfirms, Side::Consign)
+            | (
+                Self::ClaimWithoutLease
+                | Self::ConfirmWithoutMandatory
+                | Self::TimeoutMarkedSent
+                | Self::SettleWithoutToken
+                | Self::SelectThenInsert
+                | Self::IdOnlyDedup
+                | Self::PoisonAtTheHead
+                | Self::StaleOverwrite
+                | Self::PurgeBeforeHorizon,
+                _,
+            ) => 0,
         }
     }
 

@@ -55,7 +55,8 @@ impl Servers {
         for (flag, given, address, schemes) in flags {
             let Some(text) = given else { continue };
             let variable = |name: &str| environment.variables.get(name).cloned();
-            let url = ConnectionUrl::parse(text, variable).map_err(|invalid| refused(flag, invalid.to_string()))?;
+            let url =
+                ConnectionUrl::parse(text, variable).map_err(|invalid| refused(flag, invalid.to_string()))?;
             if !schemes.contains(&url.scheme.as_str()) {
                 return Err(refused(flag, format!("must begin with {}://", schemes.join(":// or "))));
             }
@@ -71,7 +72,10 @@ impl Servers {
 
     fn of_config(config: &Config, file: &Path) -> anyhow::Result<Self> {
         let Database::MySql { url, tls_ca_file, .. } = &config.store.database else {
-            return Err(refused("--config", format!("{} has a SQLite store: it needs no servers", file.display())));
+            return Err(refused(
+                "--config",
+                format!("{} has a SQLite store: it needs no servers", file.display()),
+            ));
         };
         let mysql = Address { url: url.expose(), ca: tls_ca_file.clone(), client: None };
         let broker = |(_, destination): (&DestinationName, &DestinationConfig)| match destination {

@@ -56,7 +56,8 @@ impl Site {
     /// A site for one run.
     pub fn new(servers: Servers) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("consign-lab-").tempdir()?;
-        let own = SystemDraw.bits().iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let own =
+            SystemDraw.bits().iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         Ok(Self { servers, folder, name: format!("consign_lab_{own}"), places: AtomicU32::new(0) })
     }
 
@@ -65,9 +66,9 @@ impl Site {
         if backends.iter().any(|backend| *backend != Backend::Embedded) {
             self.mysql().await?.close().await?;
             let options = needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.rabbitmq()?;
-            let connection = Connection::open(&options)
-                .await
-                .with_context(|| format!("cannot reach RabbitMQ at {}:{}: check --rabbitmq", options.host, options.port))?;
+            let connection = Connection::open(&options).await.with_context(|| {
+                format!("cannot reach RabbitMQ at {}:{}: check --rabbitmq", options.host, options.port)
+            })?;
             connection.close(Duration::from_secs(5)).await;
         }
         if backends.contains(&Backend::Redis) {
@@ -85,9 +86,9 @@ impl Site {
         if let Some(ca) = &address.ca {
             options = options.ssl_mode(sqlx::mysql::MySqlSslMode::VerifyIdentity).ssl_ca(ca);
         }
-        MySqlConnection::connect_with(&options)
-            .await
-            .with_context(|| format!("cannot reach MySQL at {}:{}: check --mysql", url.host, url.port.unwrap_or(3306)))
+        MySqlConnection::connect_with(&options).await.with_context(|| {
+            format!("cannot reach MySQL at {}:{}: check --mysql", url.host, url.port.unwrap_or(3306))
+        })
     }
 
     /// A fresh place.

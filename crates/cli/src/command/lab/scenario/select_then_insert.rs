@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -49,30 +49,34 @@ async fn handle(life: &Life, actor: Actor, together: &Barrier) -> anyhow::Result
 
 pub async fn consign(life: &Life) -> anyhow::Result<()> {
     fill(life).await?;
-    let read = Arc::new(AtomicU32::new(0));
+    let (read, met) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
     let consumer = |actor| {
-        let (reading, inside) = (Arc::clone(&read), Arc::clone(&read));
+        let (reading, read, met) = (Arc::clone(&read), Arc::clone(&read), Arc::clone(&met));
         Consuming {
             actor,
             prefetch: NonZeroU16::MIN,
             on_read: Arc::new(move |_| {
                 reading.fetch_add(1, Ordering::SeqCst);
             }),
-            inside: Arc::new(move |_| Box::pin(wait_for_both(Arc::clone(&inside)))),
+            inside: Arc::new(move |_| Box::pin(wait_for_both(Arc::clone(&read), Arc::clone(&met)))),
             ..Consuming::default()
         }
     };
     chain::run(life, vec![], vec![consumer(Actor::Consumer), consumer(Actor::OtherConsumer)]).await?;
-    anyhow::ensure!(read.load(Ordering::SeqCst) >= 2, "both consumers read a copy");
+    anyhow::ensure!(met.load(Ordering::SeqCst), "the consumers did not have their copies at the same time");
     Ok(())
 }
 
 /// The effect stays open until the other consumer has its copy in hand, too.
-async fn wait_for_both(read: Arc<AtomicU32>) {
+async fn wait_for_both(read: Arc<AtomicU32>, met: Arc<AtomicBool>) {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while read.load(Ordering::SeqCst) < 2 && Instant::now() < deadline {
+    while read.load(Ordering::SeqCst) < 2 {
+        if Instant::now() > deadline {
+            return;
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    met.store(true, Ordering::SeqCst);
 }
 
 /// One order, and its message twice.
