@@ -28,8 +28,8 @@ pub const WORDS: Words = Words {
 pub const fn actor(actor: Actor) -> &'static str {
     match actor {
         Actor::Shop => "下单服务",
-        Actor::Relay => "中继",
-        Actor::OtherRelay => "中继 2",
+        Actor::Relay => "relay",
+        Actor::OtherRelay => "relay 2",
         Actor::Consumer => "消费者",
         Actor::OtherConsumer => "消费者 2",
         Actor::Operator => "外部",
@@ -44,17 +44,17 @@ pub const fn what(what: What) -> &'static str {
         What::EventCommitted => "在同一事务中提交订单和事件",
         What::NotYetCommitted => "尚未提交",
         What::SentBlindly => "发出消息，不等待任何回答",
-        What::Confirmed => "消息已入队，broker 已确认",
-        What::ConfirmedUnroutable => "broker 确认了一条没有进入任何队列的消息",
+        What::Confirmed => "消息已入队，中间件已确认",
+        What::ConfirmedUnroutable => "中间件确认了一条没有进入任何队列的消息",
         What::Unroutable => "消息被退回：没有可去的队列",
-        What::Unknown => "无人知道 broker 是否收到",
+        What::Unknown => "无人知道 中间件是否收到",
         What::Refused => "消息未被接收",
         What::TimedOut => "等待回答超时",
         What::Selected => "读取待发送的行",
-        What::Claimed => "以租约领取该行",
+        What::Claimed => "以租约认领该行",
         What::MarkedSent => "行变为 SENT",
         What::MarkedNew => "行又变回 NEW",
-        What::Fenced => "迟到的结算被栅栏挡住：租约已易主",
+        What::Fenced => "迟到的结算被 fence：租约已易主",
         What::Paused => "停顿超过租约时间",
         What::Resumed => "恢复运行",
         What::Delivered => "收到消息",
@@ -81,7 +81,7 @@ pub const fn what(what: What) -> &'static str {
     }
 }
 
-const EVERYWHERE: &str = "任何数据库和任何 broker：内置后端，以及 MySQL 加 RabbitMQ。";
+const EVERYWHERE: &str = "任何数据库和任何中间件：内嵌队列，以及 MySQL 加 RabbitMQ。";
 
 #[expect(clippy::too_many_lines, reason = "a text for each scenario")]
 pub const fn story(id: Window) -> Story {
@@ -90,7 +90,7 @@ pub const fn story(id: Window) -> Story {
             title: "先提交再发送，中间死亡",
             window: "订单已提交，进程在发送消息前死亡。下游永远不知道这笔订单。",
             naive: "先提交订单，再发布消息；在第三笔订单提交后死亡。",
-            consign: "订单和事件在同一事务中提交；之后无论哪个中继运行，都会把它发布出去。",
+            consign: "订单和事件在同一事务中提交；之后无论哪个 relay 运行，都会把它发布出去。",
             backends: EVERYWHERE,
         },
         Window::SendThenCommit => Story {
@@ -101,10 +101,10 @@ pub const fn story(id: Window) -> Story {
             backends: EVERYWHERE,
         },
         Window::ClaimWithoutLease => Story {
-            title: "两个中继读到同样的行",
-            window: "为了保险，或因为一次部署，第二个中继启动了。两个都读取 NEW 的行并发布。",
-            naive: "两个中继各自 SELECT 状态为 NEW 的行，发布，再标记 SENT。",
-            consign: "领取时用 SKIP LOCKED 加锁（SQLite 用写锁），并以租约只交给一个中继。",
+            title: "两个 relay 读到同样的行",
+            window: "为了保险，或因为一次部署，第二个 relay 启动了。两个都读取 NEW 的行并发布。",
+            naive: "两个 relay 各自 SELECT 状态为 NEW 的行，发布，再标记 SENT。",
+            consign: "认领时用 SKIP LOCKED 加锁（SQLite 用写锁），并以租约只交给一个 relay 。",
             backends: EVERYWHERE,
         },
         Window::DurableWithoutConfirms => Story {
@@ -112,39 +112,39 @@ pub const fn story(id: Window) -> Story {
             window: "持久队列只保住它已有的消息。连接断开时还在途中的消息从未到达。",
             naive: "发布持久消息，不等待任何回答就标记 SENT；第二条之后线路中断。",
             consign: "SENT 必须有这条消息自己的确认；没有确认就是结果未知，以相同事件 id 重新发布。",
-            backends: "RabbitMQ：线路吞掉数据后被切断。内置后端：队列文件被他人锁住，进程带着未完成的写入死亡。",
+            backends: "RabbitMQ：线路吞掉数据后被切断。内嵌队列：队列文件被他人锁住，进程带着未完成的写入死亡。",
         },
         Window::ConfirmWithoutMandatory => Story {
             title: "有确认，没有 mandatory",
-            window: "忘了绑定队列。broker 对无处可去的消息照样确认，因为它已尽其所能。",
+            window: "忘了绑定队列。中间件对无处可去的消息照样确认，因为它已尽其所能。",
             naive: "只等待确认，其他一概不看。",
             consign: "以 mandatory 发布，并把每个退回与其消息配对：不可路由就不是 SENT；行会等到队列绑定为止。",
-            backends: "RabbitMQ 会确认并退回。内置后端：向主题绑定的队列插入了零行，而没有人检查行数。",
+            backends: "RabbitMQ 会确认并退回。内嵌队列：向主题绑定的队列插入了零行，而没有人检查行数。",
         },
         Window::TimeoutMarkedSent => Story {
             title: "把超时当作已发送",
-            window: "broker 的回答没有按时到达。通常它已收到，于是标记 SENT，而这一次它没有收到。",
+            window: "中间件的回答没有按时到达。通常它已收到，于是标记 SENT，而这一次它没有收到。",
             naive: "超时后同样标记 SENT。",
             consign: "超时是结果未知，绝不是 SENT；通向 SENT 的类型必须携带证明。",
-            backends: "RabbitMQ：线路吞掉消息。内置后端：队列文件被他人锁住。",
+            backends: "RabbitMQ：线路吞掉消息。内嵌队列：队列文件被他人锁住。",
         },
         Window::SettleWithoutToken => Story {
-            title: "停顿的中继迟到结算",
-            window: "一个中继停顿超过租约：长时间垃圾回收、机器冻结。另一个接手并完成，随后前者恢复，写下它仍然相信的状态。",
+            title: "停顿的 relay 迟到结算",
+            window: "一个 relay 停顿超过租约：长时间垃圾回收、机器冻结。另一个接手并完成，随后前者恢复，写下它仍然相信的状态。",
             naive: "只按行 id 结算：它写的 NEW 覆盖了对方的 SENT，消息再次发出。",
-            consign: "每次领取都有新的随机令牌，结算必须带上它；迟到的结算不改动任何行，并计为被挡。",
+            consign: "每次认领都有新的随机令牌，结算必须带上它；迟到的结算不改动任何行，并计为被 fence。",
             backends: EVERYWHERE,
         },
         Window::RetryWithNewId => Story {
             title: "重试时换了消息 id",
-            window: "中继在 broker 确认之后、记录之前死亡。重试是对的，换新的消息 id 不对：消费者认不出它是副本。",
+            window: "relay 在中间件 确认之后、记录之前死亡。重试是对的，换新的消息 id 不对：消费者认不出它是副本。",
             naive: "每次发布都生成新的消息 id，消费者按消息 id 去重。",
             consign: "所有副本都带同一个事件 id，标记按业务键保存。",
             backends: EVERYWHERE,
         },
         Window::AckBeforeCommit => Story {
             title: "提交之前就确认",
-            window: "消息已确认，消费者在提交业务效果前死亡。broker 已经忘记了它。",
+            window: "消息已确认，消费者在提交业务效果前死亡。中间件已经忘记了它。",
             naive: "收到即确认（自动确认也一样），然后处理；在第三条消息处死亡。",
             consign: "确认需要许可，而只有提交才给出许可；消息会再次投递。",
             backends: EVERYWHERE,
@@ -166,7 +166,7 @@ pub const fn story(id: Window) -> Story {
         Window::RedisSetnxAlone => Story {
             title: "只靠 Redis SETNX",
             window: "Redis 与数据库无法一起提交。先写 Redis，崩溃就丢失效果；之后 Redis 遗忘，副本就造成重复。",
-            naive: "先 SET NX，再产生效果；在第三条消息处死亡。之后 Redis 被清空，中继重发第一条。",
+            naive: "先 SET NX，再产生效果；在第三条消息处死亡。之后 Redis 被清空，relay 重发第一条。",
             consign: "Redis 只是过滤器，在提交之后才写入，且只作提示；由数据库中的标记决定。",
             backends: "除 MySQL 和 RabbitMQ 外还需要 Redis：没有 Redis 就无从展示。",
         },
