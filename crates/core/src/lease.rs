@@ -22,6 +22,11 @@ use crate::time::Monotonic;
 pub struct LeaseToken([u8; 16]);
 
 impl LeaseToken {
+    /// The bits, for a store in memory.
+    pub const fn bits(&self) -> u128 {
+        u128::from_be_bytes(self.0)
+    }
+
     /// The token as stored: 32 lower-case hexadecimal digits.
     pub fn to_hex(&self) -> String {
         const DIGITS: [char; 16] =

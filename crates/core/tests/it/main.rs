@@ -8,4 +8,3 @@ mod lease;
 mod relay;
 mod retry;
 mod route;
-mod walk;

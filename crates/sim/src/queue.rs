@@ -34,23 +34,34 @@ impl<E> Ord for Scheduled<E> {
     }
 }
 
+/// Events by the moment they happen at.
 #[derive(Debug)]
 pub struct Queue<E>(BinaryHeap<Scheduled<E>>);
 
 impl<E> Queue<E> {
+    /// Nothing is to come.
     pub const fn new() -> Self {
         Self(BinaryHeap::new())
     }
 
+    /// Lets `event` happen at `at`; among events of one moment the lower `tie` comes first.
     pub fn push(&mut self, at: Monotonic, tie: u64, event: E) {
         self.0.push(Scheduled { at, tie, event: Box::new(event) });
     }
 
+    /// When the next event happens.
     pub fn next_at(&self) -> Option<Monotonic> {
         self.0.peek().map(|scheduled| scheduled.at)
     }
 
+    /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Monotonic, E)> {
         self.0.pop().map(|scheduled| (scheduled.at, *scheduled.event))
+    }
+}
+
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self::new()
     }
 }

@@ -1,0 +1,3 @@
+//! The simulator runs: seeds are safe, drain, and meet every rare situation.
+
+mod seeds;
