@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::event::{Event, EventId};
 use crate::outcome::Proof;
 use crate::route::Route;
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::{Settlement, Transition};
 use crate::time::Monotonic;
 
@@ -246,10 +247,11 @@ impl Pending {
         // A publish that could not wait even this long would end as Unknown almost surely.
         const LEAST_WAIT: Duration = Duration::from_millis(500);
         let latest = self.lease.ends.minus(limits.margin);
-        if now.plus(LEAST_WAIT.min(limits.deadline)) > latest {
+        if now.plus(LEAST_WAIT.min(limits.deadline)) > latest && stands(Safeguard::LeaseBudget) {
             return Err(self.release(Duration::ZERO, "too little of the lease was left to publish"));
         }
-        let deadline = now.plus(limits.deadline).min(latest);
+        let patience = now.plus(limits.deadline);
+        let deadline = if stands(Safeguard::DeadlineInLease) { patience.min(latest) } else { patience };
         self.started = now;
         Ok((Publish { event: Arc::clone(&self.event), route, deadline }, self))
     }

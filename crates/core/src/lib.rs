@@ -13,6 +13,7 @@
 //! - [`relay`]: the relay engine; takes inputs, gives commands.
 //! - [`delivery`], [`operation`], [`guard`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
 //! - [`filter`]: hints about repeats from outside the database.
+//! - [`safeguard`]: the guards by name, for tests that take one away.
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
 
@@ -31,6 +32,7 @@ pub mod ports;
 pub mod relay;
 pub mod retry;
 pub mod route;
+pub mod safeguard;
 pub mod settle;
 pub mod time;
 pub mod value;

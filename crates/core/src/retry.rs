@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::safeguard::{Safeguard, stands};
 use crate::time::Draw;
 
 /// How failed publishes are retried. Every number comes from the config.
@@ -51,6 +52,9 @@ impl RetryPolicy {
     /// The delay before attempt `attempt + 1`: exponential with jitter, never under 100 ms.
     pub fn delay(&self, attempt: u32, draw: &mut impl Draw) -> Duration {
         const FLOOR: Duration = Duration::from_millis(100);
+        if !stands(Safeguard::RetryPause) {
+            return Duration::ZERO;
+        }
         let doublings = attempt.saturating_sub(1).min(20);
         let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
         FLOOR + ceiling.mul_f64(1.0 - self.jitter * (1.0 - draw.fraction()))
@@ -58,7 +62,7 @@ impl RetryPolicy {
 
     /// True when a row with `attempt` counted attempts, created `age` ago, is given up.
     pub fn exhausted(&self, attempt: u32, age: Duration) -> bool {
-        (attempt >= self.attempts_max && age >= self.min_age_before_dead)
-            || self.max_age.is_some_and(|max_age| age >= max_age)
+        let old = age >= self.min_age_before_dead || !stands(Safeguard::MinimumAge);
+        (attempt >= self.attempts_max && old) || self.max_age.is_some_and(|max_age| age >= max_age)
     }
 }

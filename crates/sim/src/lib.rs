@@ -6,11 +6,14 @@
 //! - [`options`]: what a seed decides before it runs. [`world`]: what then happens.
 //! - [`store`], [`broker`]: the database and the broker. [`queue`], [`draw`]: the schedule and its randomness.
 //! - [`book`], [`trace`], [`situation`]: what is written down.
-//! - [`run`]: many seeds.
+//! - [`run`]: many seeds. [`guard`]: the store's guards, for the mutants of the feature `mutants`.
 
 pub mod book;
 pub mod broker;
 pub mod draw;
+pub mod guard;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod options;
 pub mod queue;
 pub mod run;

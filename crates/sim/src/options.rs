@@ -9,6 +9,7 @@ use consign_core::relay::{DeadHead, Order, RelaySettings};
 use consign_core::retry::{RetryPolicy, UnroutablePolicy};
 
 use crate::draw::Seeded;
+use crate::guard::StoreGuard;
 
 macro_rules! faults {
     ($($fault:ident $name:literal $meaning:literal,)+) => {
@@ -158,6 +159,8 @@ pub struct Options {
     pub faults: Faults,
     /// How the relays work.
     pub settings: RelaySettings,
+    /// A guard of the store that is missing; none, unless a mutant runs.
+    pub missing: Option<StoreGuard>,
 }
 
 impl Options {
@@ -181,6 +184,7 @@ impl Options {
             faults_end: millis(1_000 + draw.below(8_000)),
             faults,
             settings: settings(&mut draw, rows > 12),
+            missing: None,
         }
     }
 }

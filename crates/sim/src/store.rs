@@ -9,8 +9,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use consign_core::event::EventId;
-use consign_core::relay::{DeadHead, Order};
+use consign_core::relay::{DeadHead, Order, RelaySettings};
 use consign_core::time::Monotonic;
+
+use crate::guard::StoreGuard;
 
 pub use row::{Nature, Row, Status};
 
@@ -27,19 +29,35 @@ pub fn number(id: &EventId) -> usize {
 pub struct SimStore {
     rows: Vec<Row>,
     attempts_max: u32,
+    age_min: Duration,
     order: Order,
     tokens: HashSet<u128>,
     /// How far the database's clock is ahead of the world's.
     ahead: Duration,
     /// True once the clock has jumped: the ends of leases then prove nothing.
     jumped: bool,
+    /// A guard that a mutant has taken away.
+    missing: Option<StoreGuard>,
 }
 
 impl SimStore {
     /// An empty table. The database's clock starts ten minutes ahead, so that it can jump both ways.
-    pub fn new(attempts_max: u32, order: Order) -> Self {
+    pub fn new(settings: &RelaySettings, missing: Option<StoreGuard>) -> Self {
         const AHEAD: Duration = Duration::from_mins(10);
-        Self { rows: Vec::new(), attempts_max, order, tokens: HashSet::new(), ahead: AHEAD, jumped: false }
+        Self {
+            rows: Vec::new(),
+            attempts_max: settings.retry.attempts_max,
+            age_min: settings.retry.min_age_before_dead,
+            order: settings.order,
+            tokens: HashSet::new(),
+            ahead: AHEAD,
+            jumped: false,
+            missing,
+        }
+    }
+
+    fn guards(&self, guard: StoreGuard) -> bool {
+        self.missing != Some(guard)
     }
 
     /// The rows, in the order they were inserted.

@@ -134,7 +134,7 @@ impl World {
             struck: 0,
             draw: Seeded::new(!options.seed),
             queue: Queue::new(),
-            store: SimStore::new(options.settings.retry.attempts_max, options.settings.order),
+            store: SimStore::new(&options.settings, options.missing),
             broker: SimBroker::new(options.destinations),
             slots: (0..options.relays).map(|_| Slot::new(&options.settings)).collect(),
             // Not at zero, so that spans into the past do not saturate.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::event::EventId;
 use crate::lease::Claim;
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::{Settlement, Transition};
 use crate::time::{Draw, Monotonic};
 
@@ -57,7 +58,7 @@ impl Chains {
 
     /// Takes a claim to where it belongs; gives it back when nothing is before it.
     pub(super) fn enlist(&mut self, claim: Claim) -> Option<Claim> {
-        if self.order == Order::Competing {
+        if self.order == Order::Competing || !stands(Safeguard::Chain) {
             return Some(claim);
         }
         let aggregate = &claim.event.aggregate;
@@ -93,9 +94,15 @@ impl Chains {
             (Transition::Sent(_), _)
             | (Transition::Dead { .. }, Order::PerAggregate { dead: DeadHead::Skip })
             | (_, Order::Competing) => return Vec::new(),
+            (Transition::Dead { .. }, Order::PerAggregate { dead: DeadHead::Block })
+                if !stands(Safeguard::ChainStopsAtDead) =>
+            {
+                return Vec::new();
+            }
             (Transition::Dead { .. }, Order::PerAggregate { dead: DeadHead::Block }) => {
                 (BLOCKED_DELAY, BEHIND_DEAD)
             }
+            _ if !stands(Safeguard::ChainGoesBack) => return Vec::new(),
             (Transition::Retry { delay, .. } | Transition::Release { delay, .. }, _) => (*delay, BEHIND),
         };
         self.cut(settlement.id(), delay, why)

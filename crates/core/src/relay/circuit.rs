@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::safeguard::{Safeguard, stands};
 use crate::time::{Draw, Monotonic};
 
 /// So many failures in a row open the breaker.
@@ -65,7 +66,7 @@ impl Circuit {
     }
 
     pub(super) fn admission(&self, now: Monotonic) -> Admission {
-        if let Some(since) = self.unavailable_since {
+        if let Some(since) = self.unavailable_since.filter(|_| stands(Safeguard::Unavailable)) {
             return Admission::Wait(now.since(since).clamp(PAUSE_BASE, ROW_WAIT_CAP));
         }
         match self.state {
@@ -73,6 +74,7 @@ impl Circuit {
             State::Open { until, .. } if now >= until => Admission::Probe,
             State::Open { until, asked: true } => Admission::Wait(until.since(now)),
             State::Open { until, asked: false } => Admission::Wait(until.since(now).min(ROW_WAIT_CAP)),
+            State::Probing if !stands(Safeguard::OneProbe) => Admission::Probe,
             State::Probing => Admission::Wait(PAUSE_BASE),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::lease::{Claim, ClaimRequest};
 use crate::ports::{Claimed, StoreError};
 use crate::route::Route;
+use crate::safeguard::{Safeguard, stands};
 use crate::time::{Draw, Monotonic};
 
 use super::circuit::Admission;
@@ -19,13 +20,14 @@ impl<D: Draw> Relay<D> {
         let weight: usize =
             self.outlets.values().map(Outlet::held_weight).sum::<usize>() + self.chains.weight();
         let batch_rows = self.settings.batch_rows as usize;
-        self.phase == Phase::Running
-            && !self.claiming
+        (self.phase == Phase::Running || !stands(Safeguard::NoClaimInDrain))
+            && !(self.claiming && stands(Safeguard::OneClaim))
             // What cannot be settled must not be added to.
-            && !self.settle_backoff.failing()
+            && !(self.settle_backoff.failing() && stands(Safeguard::NoClaimWhileUnsettled))
             && self.alone.is_none()
             && self.alone_flight.is_none()
-            && self.held() + batch_rows <= self.settings.held_rows.max(2 * batch_rows)
+            && (self.held() + batch_rows <= self.settings.held_rows.max(2 * batch_rows)
+                || !stands(Safeguard::RoomBeforeClaim))
             && weight + self.settings.batch_bytes <= self.settings.held_bytes.max(self.settings.batch_bytes)
     }
 
@@ -50,7 +52,7 @@ impl<D: Draw> Relay<D> {
             return;
         }
         let Some(limit) = self.claim_size(now) else { return };
-        let bits = self.draw.bits();
+        let bits = if stands(Safeguard::FreshToken) { self.draw.bits() } else { [7; 16] };
         let request = ClaimRequest::new(limit, self.settings.batch_bytes, self.settings.lease, bits, now);
         self.claiming = true;
         self.commands.push_back(Command::Claim(request));
@@ -88,7 +90,7 @@ impl<D: Draw> Relay<D> {
                 self.report(Report::NoRoute(claim.event().id.clone(), error.to_string()));
                 self.push_settlement(now, claim.release(NO_ROUTE_DELAY, error.to_string()));
             }
-            Ok(route) if !claim.suspect => self.queue(now, claim, route),
+            Ok(route) if !claim.suspect || !stands(Safeguard::SuspectAlone) => self.queue(now, claim, route),
             Ok(route) if self.alone.is_none() => self.alone = Some((claim, route)),
             Ok(_) => self.push_settlement(now, claim.release(Duration::ZERO, "one suspect at a time")),
         }

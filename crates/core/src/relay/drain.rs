@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::lease::PublishId;
 use crate::outcome::{Doubt, Outcome};
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::Transition;
 use crate::time::{Draw, Monotonic};
 
@@ -15,6 +16,9 @@ impl<D: Draw> Relay<D> {
             return;
         }
         self.phase = Phase::Draining { until: now.plus(self.settings.drain) };
+        if !stands(Safeguard::DrainReleases) {
+            return;
+        }
         let mut released = Vec::new();
         for outlet in self.outlets.values_mut() {
             while let Some((claim, _)) = outlet.dequeue() {

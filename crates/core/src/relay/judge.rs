@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::lease::{Pending, PublishId};
+#[cfg(feature = "mutants")]
+use crate::outcome::Proof;
 use crate::outcome::{Doubt, Outcome};
 use crate::ports::Lane;
 use crate::retry::{RetryPolicy, UnroutablePolicy};
 use crate::route::DestinationName;
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::Transition;
 use crate::time::{Draw, Monotonic};
 
@@ -41,7 +44,17 @@ impl<D: Draw> Relay<D> {
                 self.totals.refused += 1;
                 self.failed(now, &name, retry_after, &reason);
                 let delay = retry_after.map_or_else(|| self.backoff(&flight.pending, &name), granted);
-                self.push_settlement(now, flight.pending.settle(Transition::Release { delay, why: reason }));
+                let to = if stands(Safeguard::RefusalRefunds) {
+                    Transition::Release { delay, why: reason }
+                } else {
+                    Transition::Retry { delay, why: reason }
+                };
+                self.push_settlement(now, flight.pending.settle(to));
+            }
+            #[cfg(feature = "mutants")]
+            Outcome::Unknown(_) if !stands(Safeguard::UnknownIsNotSent) => {
+                let proof = Proof::Appended { partition: 0, offset: 0 };
+                self.push_settlement(now, flight.pending.settle(Transition::Sent(proof)));
             }
             Outcome::Unknown(doubt) => self.unknown(now, flight, &name, &doubt),
         }
@@ -67,13 +80,21 @@ impl<D: Draw> Relay<D> {
         let unavailable = circuit.is_unavailable();
         let alone = !flight.company && flight.healthy_start;
         let counts = match doubt {
-            Doubt::ChannelClosed(reason) if flight.lane == Lane::Window && self.phase == Phase::Running => {
+            Doubt::ChannelClosed(reason)
+                if flight.lane == Lane::Window
+                    && self.phase == Phase::Running
+                    && stands(Safeguard::ChannelDeathBlamesNobody) =>
+            {
                 return self.quarantine(now, flight, name, reason);
             }
             // The channel was this message's own: nobody else can be blamed.
-            Doubt::ChannelClosed(_) => flight.lane == Lane::Quarantine,
+            Doubt::ChannelClosed(_) => {
+                flight.lane == Lane::Quarantine || !stands(Safeguard::ChannelDeathBlamesNobody)
+            }
             // A broker that blocks its publishers answers nobody, and says so only after the first publish.
-            Doubt::ConfirmTimedOut => (answered || alone) && !unavailable,
+            Doubt::ConfirmTimedOut => {
+                ((answered || alone) && !unavailable) || !stands(Safeguard::OutageIsNoFault)
+            }
             // A lost connection takes everybody along; only a lone row can have caused it.
             Doubt::ConnectionLost(_) => alone,
             Doubt::Abandoned => false,

@@ -3,6 +3,7 @@
 use crate::lease::{Claim, Pending, Publish, PublishId};
 use crate::ports::{Lane, Readiness};
 use crate::route::{DestinationName, Route};
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::{Settlement, Transition};
 use crate::time::{Draw, Monotonic};
 
@@ -26,7 +27,7 @@ impl<D: Draw> Relay<D> {
     fn pump_suspects(&mut self, now: Monotonic, name: &DestinationName) {
         loop {
             let outlet = self.outlet(name);
-            if outlet.quarantining() {
+            if outlet.quarantining() && stands(Safeguard::QuarantineOneByOne) {
                 return;
             }
             let Some((pending, route)) = outlet.suspects.pop_front() else { return };
@@ -54,8 +55,9 @@ impl<D: Draw> Relay<D> {
             let (window, window_bytes) = (self.settings.window, self.settings.window_bytes);
             let outlet = self.outlet(name);
             let Some((claim, _)) = outlet.waiting.front() else { return };
-            let full = outlet.flights.len() >= window
-                || (!outlet.flights.is_empty() && outlet.flying_weight + claim.weight() > window_bytes);
+            let crowded = outlet.flights.len() >= window && stands(Safeguard::Window);
+            let heavy = !outlet.flights.is_empty() && outlet.flying_weight + claim.weight() > window_bytes;
+            let full = crowded || (heavy && stands(Safeguard::WindowBytes));
             let admission = outlet.circuit.admission(now);
             // A suspect that shared even the connection with others could be blamed for what they did.
             let held_back = outlet.quarantining() && !matches!(admission, Admission::Wait(_));

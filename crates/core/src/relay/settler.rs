@@ -1,6 +1,7 @@
 //! Settling: settlements wait a moment for company, go out one batch at a time, and are never forgotten.
 
 use crate::ports::StoreError;
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::{SettleBatch, Settled, Settlement, Transition};
 use crate::time::{Draw, Monotonic};
 
@@ -15,7 +16,7 @@ impl<D: Draw> Relay<D> {
     }
 
     pub(super) fn settle(&mut self, now: Monotonic) {
-        if self.settling > 0 {
+        if self.settling > 0 && stands(Safeguard::OneSettle) {
             return;
         }
         let due = self.settle_due.is_some_and(|due| now >= due);
@@ -70,15 +71,22 @@ impl<D: Draw> Relay<D> {
                 Settled::Fenced => {
                     self.totals.fenced += 1;
                     self.report(Report::Fenced(settlement.id().clone()));
-                    self.cut_chain(now, settlement.id());
+                    if stands(Safeguard::ChainStopsAtLoss) {
+                        self.cut_chain(now, settlement.id());
+                    } else {
+                        self.follow(now, settlement.id());
+                    }
                 }
+            }
+            if !stands(Safeguard::ChainGoesBack) {
+                self.follow(now, settlement.id());
             }
         }
     }
 
     pub(super) fn settle_failed(&mut self, now: Monotonic, mut batch: SettleBatch, error: StoreError) {
         self.settling = 0;
-        batch.repeat |= matches!(error, StoreError::CommitUnknown(_));
+        batch.repeat |= matches!(error, StoreError::CommitUnknown(_)) && stands(Safeguard::RepeatIsKnown);
         let mut next_try = now.plus(self.settle_backoff.failed(&error, &mut self.draw));
         if self.phase == Phase::Abandoning {
             // The leases end by themselves; any relay sweeps the rows.
@@ -89,7 +97,7 @@ impl<D: Draw> Relay<D> {
             if self.narrow(now, batch) {
                 next_try = now;
             }
-        } else {
+        } else if stands(Safeguard::SettleAgain) {
             self.unsettled.push_front(batch);
         }
         self.settle_due = self.something_to_settle().then_some(next_try);

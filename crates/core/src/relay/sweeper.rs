@@ -1,6 +1,7 @@
 //! Sweeps: rows whose lease has ended go back, whoever held them.
 
 use crate::ports::StoreError;
+use crate::safeguard::{Safeguard, stands};
 use crate::settle::Swept;
 use crate::time::{Draw, Monotonic};
 
@@ -16,7 +17,11 @@ impl<D: Draw> Relay<D> {
             limit: self.settings.sweep_rows,
             delay: self.settings.sweep_delay,
             // A sweep knows no routes: no policy's rows are given up early.
-            attempts_max: self.routes.attempts_max(self.settings.retry.attempts_max),
+            attempts_max: if stands(Safeguard::SweepCap) {
+                self.routes.attempts_max(self.settings.retry.attempts_max)
+            } else {
+                1
+            },
         });
     }
 

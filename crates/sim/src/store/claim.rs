@@ -10,6 +10,7 @@ use consign_core::settle::Swept;
 use consign_core::time::Monotonic;
 
 use crate::book::Book;
+use crate::guard::StoreGuard;
 use crate::require;
 use crate::trace::Actor;
 use crate::world::situations::Met;
@@ -31,6 +32,7 @@ impl SimStore {
         let order = self.unsuspected(chains);
         let mut bytes = 0;
         let mut halted = Vec::new();
+        let flags = self.guards(StoreGuard::SweepFlags);
         for number in order.into_iter().take(request.limit as usize) {
             let row = &mut self.rows[number];
             let event = row.event();
@@ -56,7 +58,7 @@ impl SimStore {
                 }
             } else {
                 let claim = request.claim(event, row.attempts, age);
-                claimed.claims.push(if row.suspect() { claim.suspected() } else { claim });
+                claimed.claims.push(if row.suspect() && flags { claim.suspected() } else { claim });
             }
         }
         claimed.more = due_rows > claimed.claims.len() + claimed.malformed.len();
@@ -66,14 +68,19 @@ impl SimStore {
     /// Due rows, in the order they may be published: those of an aggregate from its first unfinished row on as long
     /// as they are due, each other row by itself.
     fn claimable(&self, book: &mut Book, now: Monotonic) -> Vec<Vec<usize>> {
-        let ripe = |row: &Row| row.status == Status::New && row.available_at <= now;
+        let by_status = self.guards(StoreGuard::ClaimStatus);
+        let claimable =
+            |row: &Row| row.status == Status::New || (!by_status && row.status == Status::Sending);
+        let ripe = |row: &Row| claimable(row) && row.available_at <= now;
         let due = |row: &Row| ripe(row) && !row.locked;
         let mut chains = Vec::new();
         let mut aggregates: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (number, row) in self.rows.iter().enumerate() {
             book.met.meet_if(row.locked && ripe(row), Met::LockedRowSkipped);
             match row.aggregate.filter(|_| self.order != Order::Competing) {
-                Some(aggregate) if !self.passed(row) => aggregates.entry(aggregate).or_default().push(number),
+                Some(aggregate) if !self.overlooked(row) => {
+                    aggregates.entry(aggregate).or_default().push(number)
+                }
                 None if due(row) => chains.push(vec![number]),
                 Some(_) | None => {}
             }
@@ -86,14 +93,25 @@ impl SimStore {
             };
             chains.push(unfinished.into_iter().take_while(follows).collect());
         }
+        if !self.guards(StoreGuard::ClaimOrder) {
+            chains.iter_mut().for_each(|chain| chain.reverse());
+        }
         chains.retain(|chain: &Vec<usize>| !chain.is_empty());
         chains.sort_by_key(|chain| (self.rows[chain[0]].available_at, chain[0]));
         chains
     }
 
+    /// True when a claim looks past the row at those behind it in its aggregate.
+    fn overlooked(&self, row: &Row) -> bool {
+        self.passed(row)
+            || (row.status == Status::Sending && !self.guards(StoreGuard::OrderHeld))
+            || (row.status == Status::Dead && !self.guards(StoreGuard::OrderDead))
+    }
+
     /// A suspect at the front goes alone; others wait for their turn, with their chains.
     fn unsuspected(&self, mut chains: Vec<Vec<usize>>) -> Vec<usize> {
-        let suspect = |chain: &Vec<usize>| self.rows[chain[0]].suspect();
+        let flags = self.guards(StoreGuard::SweepFlags);
+        let suspect = |chain: &Vec<usize>| self.rows[chain[0]].suspect() && flags;
         match chains.first() {
             Some(first) if suspect(first) => vec![first[0]],
             _ => {
@@ -107,8 +125,9 @@ impl SimStore {
     pub fn sweep(&mut self, book: &mut Book, limit: u32, delay: Duration, attempts_max: u32) -> Swept {
         let now = self.clock(book.now);
         let mut swept = Swept::default();
-        let expired =
-            |row: &&mut Row| row.status == Status::Sending && row.locked_until <= now && !row.locked;
+        let by_lease = self.guards(StoreGuard::SweepLease);
+        let over = |row: &Row| row.locked_until <= now || !by_lease;
+        let expired = |row: &&mut Row| row.status == Status::Sending && over(row) && !row.locked;
         for row in self.rows.iter_mut().filter(expired).take(limit as usize) {
             row.token = None;
             row.sweeps += 1;

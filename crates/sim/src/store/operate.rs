@@ -1,6 +1,7 @@
 //! What producers and people do with rows.
 
 use crate::book::Book;
+use crate::guard::StoreGuard;
 use crate::trace::Actor;
 
 use super::{Row, SimStore, Status};
@@ -21,18 +22,26 @@ impl SimStore {
 
     /// A dead event gets another life.
     pub fn requeue(&mut self, book: &mut Book, number: usize) -> bool {
-        self.give_again(book, number, Status::Dead, "requeue")
+        self.give_again(book, number, Status::Dead, "requeue", StoreGuard::RequeueStatus)
     }
 
     /// A sent event is published again under its id.
     pub fn replay(&mut self, book: &mut Book, number: usize) -> bool {
-        self.give_again(book, number, Status::Sent, "replay")
+        self.give_again(book, number, Status::Sent, "replay", StoreGuard::ReplayStatus)
     }
 
-    fn give_again(&mut self, book: &mut Book, number: usize, from: Status, what: &'static str) -> bool {
+    fn give_again(
+        &mut self,
+        book: &mut Book,
+        number: usize,
+        from: Status,
+        what: &'static str,
+        guard: StoreGuard,
+    ) -> bool {
         let now = self.clock(book.now);
+        let by_status = self.guards(guard);
         let row = &mut self.rows[number];
-        let matched = row.status == from;
+        let matched = row.status == from || !by_status;
         if matched {
             row.turn(book, Actor::Operator, what, Status::New);
             row.attempts = 0;
@@ -47,8 +56,9 @@ impl SimStore {
 
     /// An event is put aside for good.
     pub fn discard(&mut self, book: &mut Book, number: usize) -> bool {
+        let by_status = self.guards(StoreGuard::DiscardStatus);
         let row = &mut self.rows[number];
-        let matched = matches!(row.status, Status::New | Status::Dead);
+        let matched = matches!(row.status, Status::New | Status::Dead) || !by_status;
         if matched {
             row.turn(book, Actor::Operator, "discard", Status::Discarded);
             row.token = None;
@@ -59,7 +69,8 @@ impl SimStore {
     /// Sent events are deleted.
     pub fn purge(&mut self, book: &mut Book) -> usize {
         let mut purged = 0;
-        for row in self.rows.iter_mut().filter(|row| row.status == Status::Sent) {
+        let by_status = self.guards(StoreGuard::PurgeStatus);
+        for row in self.rows.iter_mut().filter(|row| row.status == Status::Sent || !by_status) {
             row.turn(book, Actor::Operator, "purge", Status::Purged);
             purged += 1;
         }

@@ -6,6 +6,7 @@ use consign_core::ports::StoreError;
 use consign_core::settle::{SettleBatch, Settled, Settlement, Transition};
 
 use crate::book::Book;
+use crate::guard::StoreGuard;
 use crate::require;
 use crate::trace::Actor;
 use crate::world::situations::Met;
@@ -29,15 +30,26 @@ impl SimStore {
 
     fn settle_one(&mut self, book: &mut Book, settlement: &Settlement, repeat: bool) -> Settled {
         let now = self.clock(book.now);
+        let (by_token, by_status) =
+            (self.guards(StoreGuard::SettleToken), self.guards(StoreGuard::SettleStatus));
         let row = &mut self.rows[number(settlement.id())];
         let token = settlement.token().bits();
         let word = settlement.to().word();
         // I4: only under the row's own token.
-        if row.status != Status::Sending || row.token != Some(token) {
+        let fenced = (row.token != Some(token) && by_token) || (row.status != Status::Sending && by_status);
+        if fenced {
             if repeat && row.settled == Some((token, word)) {
                 book.met.meet(Met::SettleRepeatedAndFoundApplied);
                 return Settled::AlreadyApplied;
             }
+            let own = row.settled == Some((token, word));
+            require!(
+                book,
+                "I4",
+                Some(row.number),
+                !own,
+                "fenced by its own settle, which it repeats unknowingly"
+            );
             book.met.meet(Met::SettleFenced);
             book.met.meet_if(repeat, Met::SettleRepeatedAndFenced);
             book.met.meet_if(row.status == Status::Purged, Met::SettledAfterPurge);
@@ -73,6 +85,8 @@ impl SimStore {
                         what,
                         "given up after {attempts} of {least} attempts"
                     );
+                    let old = now.since(row.created_at) >= self.age_min || self.jumped;
+                    require!(book, "I10", Some(row.number), old, "given up while it is young");
                     book.met.meet(Met::GivenUpByExhaustion);
                 } else {
                     // I15: whoever is judged at once is guilty, or was returned where that is the policy.

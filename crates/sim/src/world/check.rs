@@ -21,13 +21,16 @@ impl World {
         let now = self.book.now;
         let number = number(&publish.event.id);
         let margin = self.slots[relay].settings.publish.margin;
-        let of_row = self.slots[relay].leases.iter_mut().filter(|lease| lease.row == number && !lease.flying);
-        let Some(lease) = of_row.max_by_key(|lease| lease.ends) else {
+        let claim = Some(std::sync::Arc::as_ptr(&publish.event).addr());
+        let mut leases = self.slots[relay].leases.iter_mut().rev();
+        let Some(lease) = leases.find(|lease| lease.row == number && lease.claim == claim) else {
             self.book.violate("I7", Some(number), "published without a lease".into());
             return None;
         };
         let confirmed = lease.landed == Some(Landed::Confirmed);
         require!(self.book, "I11", Some(number), !confirmed, "published again although it was confirmed");
+        let flying = lease.flying;
+        require!(self.book, "I11", Some(number), !flying, "published twice at a time under one lease");
         (lease.flying, lease.published) = (true, true);
         let (token, ends) = (lease.token, lease.ends);
         require!(self.book, "I7", Some(number), now < publish.deadline, "published with no time left");
@@ -54,6 +57,10 @@ impl World {
         let row = Some(number);
         let learnt = slot.learnt[destination].accepting;
         require!(self.book, "B6", row, learnt, "published to a destination that is known to be away");
+        let second = slot.learnt[destination].open && beside().any(|flight| flight.probe);
+        require!(self.book, "B9", row, !second, "a second probe of an open circuit");
+        let draining = slot.drain_ends.is_some();
+        require!(self.book, "B8", row, !draining, "published by a relay that was told to stop");
         match lane {
             Lane::Window => {
                 // One probe may go beside a window that was full when the breaker opened.
@@ -108,7 +115,8 @@ impl World {
             // An event that can never be published is never overtaken, wherever its way to DEAD has got to. One that
             // was sent or passed before may have been given to the relays once more.
             let skipped = skips && row.nature == Nature::Malformed;
-            if !(skipped || self.store.passed(row) || row.was_sent || row.was_passed) {
+            let again = row.was_sent || (skips && row.was_passed);
+            if !(skipped || self.store.passed(row) || again) {
                 overtaken = Some(row.number);
             }
             before += 1;
@@ -164,13 +172,15 @@ impl World {
                 require!(self.book, "L8", row, *delay >= millis(100), "a retry after {delay:?}");
             }
             Transition::Release { .. } => {
-                let lost = landed == Some(Landed::Confirmed);
+                // Past the end of its drain a relay no longer hears of confirms.
+                let past_drain = self.slots[relay].drain_ends.is_some_and(|ends| self.book.now >= ends);
+                let lost = landed == Some(Landed::Confirmed) && !past_drain;
                 require!(self.book, "I3", row, !lost, "a confirmed event was given back");
             }
             Transition::Dead { reason } => {
                 let judged = published || malformed;
                 require!(self.book, "I10", row, judged, "DEAD without a publish: {reason}");
-                let blameless = matches!(landed, Some(Landed::Refused | Landed::Blameless));
+                let blameless = matches!(landed, Some(Landed::Refused | Landed::Blameless | Landed::Shared));
                 require!(self.book, "I10", row, !blameless, "DEAD after {landed:?}: {reason}");
             }
         }

@@ -1,6 +1,7 @@
 //! Relays as processes: they start, take inputs, run commands, stand still, drain and die.
 
 use std::collections::BTreeMap;
+use std::ptr::from_ref;
 
 use consign_core::lease::{Publish, PublishId};
 use consign_core::outcome::{Doubt, Outcome};
@@ -32,7 +33,7 @@ pub(super) struct Flight {
     pub company: bool,
     pub started: Monotonic,
     /// It went to an open circuit, to see.
-    probe: bool,
+    pub probe: bool,
     /// Raised when something else ends the flight than was planned.
     edition: u32,
     /// Its bytes never reach the broker: the connection broke before.
@@ -46,6 +47,8 @@ pub(super) struct Flight {
 pub(super) struct Lease {
     pub row: usize,
     pub token: u128,
+    /// Where the claimed event lies in memory, which tells the claims of one row apart; none when it is malformed.
+    pub claim: Option<usize>,
     /// By the process's own clock, counted from before the claim was sent.
     pub ends: Monotonic,
     pub flying: bool,
@@ -60,6 +63,8 @@ pub(super) enum Landed {
     Unroutable,
     Rejected,
     Refused,
+    /// The channel died that it shared with others.
+    Shared,
     /// Nobody knows, and the row may be at fault.
     Unknown,
     /// Nobody knows, and nothing speaks against this row more than against its neighbours.
@@ -276,12 +281,13 @@ impl World {
                     return self.book.violate("I4", None, "a claim was answered that was not asked".into());
                 };
                 let ends = asked_at.plus(slot.settings.lease);
-                let rows = claimed.claims.iter().map(|claim| number(&claim.event().id));
-                let malformed = claimed.malformed.iter().map(|settlement| number(settlement.id()));
-                let rows: Vec<usize> = rows.chain(malformed).collect();
-                for row in rows {
+                let whole = claimed.claims.iter();
+                let whole =
+                    whole.map(|claim| (number(&claim.event().id), Some(from_ref(claim.event()).addr())));
+                let malformed = claimed.malformed.iter().map(|settlement| (number(settlement.id()), None));
+                for (row, claim) in whole.chain(malformed) {
                     let (flying, published, landed) = (false, false, None);
-                    slot.leases.push(Lease { row, token, ends, flying, published, landed });
+                    slot.leases.push(Lease { row, token, claim, ends, flying, published, landed });
                     self.book.note(Actor::Relay(relay), "has claimed", Some(row), 0);
                 }
             }
@@ -613,6 +619,9 @@ impl World {
                 (Landed::Blameless, "loses its connection")
             }
             Outcome::Unknown(Doubt::ConfirmTimedOut) => (Landed::Unknown, "waits in vain"),
+            Outcome::Unknown(Doubt::ChannelClosed(_)) if flight.lane == Lane::Window => {
+                (Landed::Shared, "loses its channel")
+            }
             Outcome::Unknown(_) => (Landed::Unknown, "loses its channel"),
         };
         let answers = matches!(landed, Landed::Confirmed | Landed::Unroutable | Landed::Rejected);

@@ -1,3 +1,5 @@
 //! The simulator runs: seeds are safe, drain, and meet every rare situation.
 
+#[cfg(feature = "mutants")]
+mod mutants;
 mod seeds;

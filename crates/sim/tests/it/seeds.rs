@@ -26,7 +26,7 @@ fn every_seed_is_safe_and_drains_and_together_they_meet_every_rare_situation() {
 
     println!("{seeds:?}: {} steps, {:?}, {:?}", report.steps, report.met, report.strikes);
     let failed: Vec<_> = report.violations.iter().take(5).collect();
-    assert!(failed.is_empty(), "{} of {} seeds failed: {failed:#?}", report.violations.len(), report.seeds);
+    assert!(failed.is_empty(), "{} of {} seeds failed: {failed:?}", report.violations.len(), report.seeds);
     let missed: Vec<_> = report.missed().into_iter().map(|entry| entry.name).collect();
     assert!(!all || missed.is_empty(), "never met: {missed:?}");
 }
