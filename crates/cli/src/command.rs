@@ -11,5 +11,6 @@ pub mod migrate;
 pub mod purge;
 pub mod replay;
 pub mod run;
+pub mod sim;
 pub mod status;
 pub mod topology;

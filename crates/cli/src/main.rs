@@ -77,6 +77,8 @@ enum Command {
     /// A process of the lab, which it starts by itself.
     #[command(hide = true)]
     LabLife(command::lab::life::Arguments),
+    /// Run the engines in a simulated world where everything goes wrong, seed by seed, and check what must hold.
+    Sim(command::sim::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -124,6 +126,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Bench(arguments) => command::bench::run(arguments).await,
         Command::Lab(arguments) => command::lab::run(arguments).await,
         Command::LabLife(arguments) => command::lab::life::run(arguments).await.map(|()| Exit::Fine),
+        Command::Sim(arguments) => command::sim::run(&arguments),
     }
 }
 

@@ -27,7 +27,6 @@ macro_rules! store_guards {
 
 store_guards! {
     SettleToken "settle-token" "A settle changes a row only under the row's own token.",
-    SettleStatus "settle-status" "A settle changes only a row that is SENDING.",
     SweepLease "sweep-lease" "A sweep takes only rows whose lease has ended.",
     SweepFlags "sweep-flags" "A row that was swept twice is claimed alone.",
     ClaimStatus "claim-status" "A claim takes only rows that are NEW.",

@@ -6,7 +6,8 @@
 //! - [`options`]: what a seed decides before it runs. [`world`]: what then happens.
 //! - [`store`], [`broker`]: the database and the broker. [`queue`], [`draw`]: the schedule and its randomness.
 //! - [`book`], [`trace`], [`situation`]: what is written down.
-//! - [`run`]: many seeds. [`guard`]: the store's guards, for the mutants of the feature `mutants`.
+//! - [`run`]: many seeds. [`report`]: what they came to. [`shrink`], [`render`]: a failure made small, as a table.
+//! - [`guard`]: the store's guards, for the mutants of the feature `mutants`.
 
 pub mod book;
 pub mod broker;
@@ -16,7 +17,10 @@ pub mod guard;
 pub mod mutants;
 pub mod options;
 pub mod queue;
+pub mod render;
+pub mod report;
 pub mod run;
+pub mod shrink;
 pub mod situation;
 pub mod store;
 pub mod trace;

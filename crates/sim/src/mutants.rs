@@ -7,7 +7,11 @@ use consign_core::safeguard::{Safeguard, remove};
 
 use crate::guard::StoreGuard;
 use crate::options::{Cut, Options};
+use crate::report::{joined, quoted};
 use crate::run::run_options;
+
+/// A mutant that lives longer than this many seeds is not caught.
+pub const SEEDS_MAX: u64 = 10_000;
 
 /// A guard that can be taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,4 +98,37 @@ fn run_mutant(mutant: Mutant, seeds: u64) -> Verdict {
     });
     remove(None);
     Verdict { mutant, caught }
+}
+
+/// The verdicts as one JSON document.
+pub fn json(verdicts: &[Verdict]) -> String {
+    let caught = verdicts.iter().filter(|verdict| verdict.caught.is_some()).count();
+    let mutants = verdicts.iter().map(|verdict| {
+        let (name, place) = (verdict.mutant.name(), verdict.mutant.place());
+        let (seeds, invariant) = match verdict.caught {
+            Some((seeds, invariant)) => (seeds.to_string(), quoted(invariant)),
+            None => ("null".into(), "null".into()),
+        };
+        format!(
+            r#"{{"guard":"{name}","place":"{place}","caught_after_seeds":{seeds},"invariant":{invariant}}}"#
+        )
+    });
+    format!(r#"{{"caught":{caught},"of":{},"mutants":[{}]}}"#, verdicts.len(), joined(mutants))
+}
+
+/// The same for people.
+pub fn text(verdicts: &[Verdict]) -> String {
+    let mut text = format!("{:<28}  {:<6}  {:<12}  violated\n", "without", "place", "caught after");
+    for verdict in verdicts {
+        let (seeds, invariant) = match verdict.caught {
+            Some((1, invariant)) => ("1 seed".into(), invariant),
+            Some((seeds, invariant)) => (format!("{seeds} seeds"), invariant),
+            None => ("never".into(), "nothing"),
+        };
+        let (name, place) = (verdict.mutant.name(), verdict.mutant.place());
+        text.push_str(&format!("{name:<28}  {place:<6}  {seeds:<12}  {invariant}\n"));
+    }
+    let caught = verdicts.iter().filter(|verdict| verdict.caught.is_some()).count();
+    text.push_str(&format!("caught: {caught} of {}\n", verdicts.len()));
+    text
 }

@@ -166,7 +166,9 @@ impl World {
             self.store.insert(row);
             if !self.cut.rows.contains(&number) {
                 self.rows_to_come += 1;
-                self.schedule(millis(moment), Event::Insert(number));
+                // Never two at one moment: their numbers are their order.
+                let after = Duration::from_micros(moment * 1_000 + number as u64);
+                self.schedule(after, Event::Insert(number));
             }
         }
         self.schedule(millis(100), Event::Chaos);

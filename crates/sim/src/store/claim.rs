@@ -44,6 +44,7 @@ impl SimStore {
             row.token = Some(token);
             row.attempts += 1;
             row.locked_until = now.plus(request.length);
+            row.leased_until = book.now.plus(request.length);
             let age = now.since(row.created_at);
             if row.aggregate.is_some_and(|aggregate| halted.contains(&aggregate)) {
                 // Behind a row of the same claim that goes DEAD and blocks.
@@ -129,6 +130,7 @@ impl SimStore {
         let over = |row: &Row| row.locked_until <= now || !by_lease;
         let expired = |row: &&mut Row| row.status == Status::Sending && over(row) && !row.locked;
         for row in self.rows.iter_mut().filter(expired).take(limit as usize) {
+            book.met.meet_if(row.leased_until > book.now, Met::LiveLeaseSwept);
             row.token = None;
             row.sweeps += 1;
             if row.attempts >= attempts_max {

@@ -90,6 +90,8 @@ pub struct Row {
     pub sweeps: u32,
     /// The last settle that was applied: its token and the word for where it went.
     pub settled: Option<(u128, &'static str)>,
+    /// When the lease ends that its owner counts on, on the world's clock.
+    pub leased_until: Monotonic,
     /// Another session has it locked.
     pub locked: bool,
     /// Copies that the broker accepted since the row was last given to the relays.
@@ -128,6 +130,7 @@ impl Row {
             created_at: start,
             sweeps: 0,
             settled: None,
+            leased_until: start,
             locked: false,
             copies_of_this_life: 0,
             copies: 0,

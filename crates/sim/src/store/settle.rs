@@ -30,14 +30,12 @@ impl SimStore {
 
     fn settle_one(&mut self, book: &mut Book, settlement: &Settlement, repeat: bool) -> Settled {
         let now = self.clock(book.now);
-        let (by_token, by_status) =
-            (self.guards(StoreGuard::SettleToken), self.guards(StoreGuard::SettleStatus));
+        let by_token = self.guards(StoreGuard::SettleToken);
         let row = &mut self.rows[number(settlement.id())];
         let token = settlement.token().bits();
         let word = settlement.to().word();
         // I4: only under the row's own token.
-        let fenced = (row.token != Some(token) && by_token) || (row.status != Status::Sending && by_status);
-        if fenced {
+        if row.status != Status::Sending || (row.token != Some(token) && by_token) {
             if repeat && row.settled == Some((token, word)) {
                 book.met.meet(Met::SettleRepeatedAndFoundApplied);
                 return Settled::AlreadyApplied;

@@ -1,6 +1,6 @@
 //! People at work: they requeue, discard, replay and purge.
 
-use crate::store::{Nature, Status};
+use crate::store::Status;
 use crate::trace::Actor;
 
 use super::World;
@@ -15,32 +15,29 @@ impl World {
             (0..rows).map(|offset| (from + offset) % rows).find(|number| self.is(*number, status))
         };
         let (dead, sent, new) = (first(Status::Dead), first(Status::Sent), first(Status::New));
+        // What people decide on may have moved on by the time they press the key: then nothing matches.
+        let stale = from;
         match self.draw.below(8) {
             0..3 => {
-                if let Some(number) = dead {
-                    self.store.requeue(&mut self.book, number);
-                    self.store.row_mut(number).was_requeued = true;
-                }
+                let requeued = self.store.requeue(&mut self.book, dead.unwrap_or(stale));
+                let row = self.store.row_mut(dead.unwrap_or(stale));
+                row.was_requeued |= requeued;
             }
             3 => {
-                // The row may be on its way by now: then nothing matches.
-                let number = dead.or(new).unwrap_or(from);
-                let discarded = self.store.discard(&mut self.book, number);
+                let discarded = self.store.discard(&mut self.book, dead.or(new).unwrap_or(stale));
                 self.book.met.meet_if(discarded, Met::Discarded);
             }
             4..7 => {
-                if let Some(number) = sent.filter(|number| self.store.row(*number).nature == Nature::Plain) {
-                    self.store.replay(&mut self.book, number);
-                    self.store.row_mut(number).was_replayed = true;
-                }
+                let replayed = self.store.replay(&mut self.book, sent.unwrap_or(stale));
+                let row = self.store.row_mut(sent.unwrap_or(stale));
+                row.was_replayed |= replayed;
             }
             _ => {
-                if let Some(number) = sent {
-                    self.store.replay(&mut self.book, number);
-                    self.store.row_mut(number).was_replayed = true;
-                }
+                let replayed = self.store.replay(&mut self.book, sent.unwrap_or(stale));
+                let row = self.store.row_mut(sent.unwrap_or(stale));
+                row.was_replayed |= replayed;
                 let purged = self.store.purge(&mut self.book);
-                self.book.met.meet_if(sent.is_some() && purged > 0, Met::PurgedBesideReplay);
+                self.book.met.meet_if(replayed && purged > 0, Met::PurgedBesideReplay);
                 self.book.note(Actor::Operator, "purges", None, purged as u64);
             }
         }
