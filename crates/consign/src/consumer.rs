@@ -1,22 +1,17 @@
 //! Runs a source's deliveries through the inbox: validate, a transaction that many may share, commit, then ack.
 //!
-//! ```text
-//! source ─┐                          ┌ applied, duplicate, stale ─► ack
-//!         ├─► interpret ─► lanes ─► batch ─┼ conflict ─► recorded, then by policy
-//! parked ─┘                          ├ refused, too early ─► parked in the database, then ack
-//!                                    └ refused too often ─► dead letter, then ack
-//! ```
+//! What becomes of each is decided in [`consign_core::consumer`]; here are the tasks, the timers and the logs.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
+use consign_core::consumer::{AnyReceipt, Batch, Bounds, Lanes, Report, Wait, Worker};
+pub use consign_core::consumer::{ConflictPolicy, ConsumerSettings, ConsumerTotals, DeadLetters};
 use consign_core::declared::{DeclaredChange, DeclaredConsumer};
 use consign_core::delivery::{Delivery, Message};
 use consign_core::filter::RepeatFilter;
 use consign_core::inbox::{Handler, Inbox, ProcessError, Processed, Unit};
 use consign_core::operation::Operation;
-use consign_core::ports::{Destination, InboxStore, InboxTransaction, ParkReason, Parking, Source};
-use consign_core::route::Route;
+use consign_core::ports::{Destination, InboxStore, InboxTransaction, ParkedDelivery, Parking, Source};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -25,15 +20,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock::ProcessClock;
 use crate::shutdown::Shutdown;
 
-mod attempts;
-mod lanes;
 mod parked;
-mod worker;
+mod process;
 
-use attempts::Attempts;
-use lanes::{Batch, Bounds, Lanes, Waiting};
-use parked::{AnyReceipt, ParkedSource, Wait};
-use worker::{Report, Worker};
+use parked::ParkedSource;
+use process::Process;
 
 /// What a consumer makes of a message: the operation, and the business change to run with its marker.
 pub trait Interpret<Tx>: Send + Sync {
@@ -59,86 +50,6 @@ impl<Tx: InboxTransaction> Interpret<Tx> for DeclaredConsumer {
 
     fn interpret(&self, message: &Message) -> Result<(Operation, DeclaredChange), String> {
         self.operation(message).map_err(|refusal| refusal.to_string())
-    }
-}
-
-/// What follows a recorded conflict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConflictPolicy {
-    /// It is acknowledged: people look at the record.
-    #[default]
-    RecordAndAck,
-    /// It goes to the dead letters as well.
-    DeadLetter,
-    /// It is handed back, and the consumer stops.
-    Stop,
-}
-
-/// How one consumer runs.
-#[derive(Clone, Debug)]
-pub struct ConsumerSettings {
-    /// Transactions side by side. An aggregate's deliveries follow each other in one of them.
-    pub workers: usize,
-    /// Deliveries that share a transaction at most.
-    pub batch: usize,
-    /// Payload bytes that share a transaction at most, though always one delivery.
-    pub batch_bytes: usize,
-    /// How long a delivery waits for company while its lane is free.
-    pub linger: Duration,
-    /// A delivery refused this often goes to the dead letters.
-    pub attempts_max: u32,
-    /// The first pause before a refused delivery is tried again; it doubles with every attempt, up to a minute.
-    pub retry_delay: Duration,
-    /// How long a delivery waits for the step of its aggregate before it.
-    pub gap_wait: Duration,
-    /// What follows a recorded conflict.
-    pub on_conflict: ConflictPolicy,
-    /// How long a dead-letter publish may take.
-    pub publish_deadline: Duration,
-}
-
-/// Where deliveries go that cannot be processed.
-pub enum DeadLetters<D> {
-    /// Published with proof to a destination under a route.
-    Destination(Arc<D>, Route),
-    /// Recorded in the consumer's own database.
-    Table,
-}
-
-/// Totals of one consumer since its start, for logs. Audits query the database instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConsumerTotals {
-    /// Effects committed.
-    pub applied: u64,
-    /// Repeats of applied operations.
-    pub duplicates: u64,
-    /// Recorded conflicts.
-    pub conflicts: u64,
-    /// Old versions, nothing changed.
-    pub stale: u64,
-    /// Deliveries parked in the database.
-    pub parked: u64,
-    /// Deliveries handed back.
-    pub retried: u64,
-    /// Deliveries put aside.
-    pub dead: u64,
-    /// Acknowledgements that found their channel or lease gone.
-    pub receipts_lost: u64,
-    /// Batches processed.
-    pub batches: u64,
-}
-
-impl std::ops::AddAssign for ConsumerTotals {
-    fn add_assign(&mut self, other: Self) {
-        self.applied += other.applied;
-        self.duplicates += other.duplicates;
-        self.conflicts += other.conflicts;
-        self.stale += other.stale;
-        self.parked += other.parked;
-        self.retried += other.retried;
-        self.dead += other.dead;
-        self.receipts_lost += other.receipts_lost;
-        self.batches += other.batches;
     }
 }
 
@@ -206,23 +117,23 @@ where
         let bounds = Bounds { rows: self.settings.batch, bytes: self.settings.batch_bytes };
         let limit = u32::try_from(self.settings.batch).unwrap_or(u32::MAX);
         let store = Arc::new(self.inbox.store().clone());
-        let parked = ParkedSource::new(store, self.consumer.name(), limit, Arc::clone(&wake));
+        let parked = ParkedSource::new(Arc::clone(&store), self.consumer.name(), limit, Arc::clone(&wake));
         let lanes = Lanes::new(self.settings.workers, bounds);
-        let worker = Worker {
-            inbox: self.inbox,
-            consumer: self.consumer,
-            dead_letters: self.dead_letters,
-            filter: self.filter,
+        let process = Process {
+            consumer: self.consumer.name().to_owned(),
             observer: self.observer,
-            settings: self.settings,
             clock: self.clock,
             shutdown: shutdown.clone(),
-            attempts: Mutex::new(Attempts::default()),
             wake,
             halt,
         };
+        let name = self.consumer.name().to_owned();
+        let (settings, filter) = (self.settings, self.filter);
+        let worker = Worker::new(name, self.inbox, self.dead_letters, filter, settings, process);
         let running = Running {
             worker: Arc::new(worker),
+            consumer: self.consumer,
+            store,
             lanes,
             working: FuturesUnordered::new(),
             totals: ConsumerTotals::default(),
@@ -236,7 +147,9 @@ type Held<Q, S, H> = Lanes<AnyReceipt<<Q as Source>::Receipt, S>, H>;
 
 /// A consumer at work.
 struct Running<Q: Source, S: InboxStore, C: Interpret<S::Transaction>, D, F> {
-    worker: Arc<Worker<S, C, D, F>>,
+    worker: Arc<Worker<S, D, F, Process>>,
+    consumer: Arc<C>,
+    store: Arc<S>,
     lanes: Held<Q, S, C::Handler>,
     /// Spawned tasks: a unit of work must reach its COMMIT or ROLLBACK, and nothing aborts it.
     working: FuturesUnordered<JoinHandle<(Option<usize>, Report)>>,
@@ -281,7 +194,7 @@ where
                     }
                     None => ended = true,
                 },
-                (delivery, wait) = parked.next(), if !stopping && !full => self.accept_parked(delivery, wait),
+                delivery = parked.next(), if !stopping && !full => self.accept_parked(delivery),
                 () = sleep_until(linger_until.unwrap_or_else(Instant::now)), if linger_until.is_some() => {}
                 () = shutdown.requested(), if !stopping => {
                     stopping = true;
@@ -326,19 +239,18 @@ where
     fn start(&mut self, batch: Batch<AnyReceipt<Q::Receipt, S>, C::Handler>) {
         let worker = Arc::clone(&self.worker);
         self.working.push(tokio::spawn(async move {
-            let (lane, report) = worker.process(batch).await;
-            (Some(lane), report)
+            let lane = batch.lane;
+            (Some(lane), worker.process(batch).await)
         }));
     }
 
     fn accept(&mut self, delivery: Delivery<Q::Receipt>) {
-        let Delivery { message, receipt } = delivery;
-        self.interpret(Delivery { message, receipt: AnyReceipt::Broker(receipt) }, None);
+        self.interpret(AnyReceipt::from_broker(delivery), None);
     }
 
-    fn accept_parked(&mut self, delivery: Delivery<parked::ParkedReceipt<S>>, wait: Wait) {
-        let Delivery { message, receipt } = delivery;
-        self.interpret(Delivery { message, receipt: AnyReceipt::Parked(receipt) }, Some(wait));
+    fn accept_parked(&mut self, parked: ParkedDelivery) {
+        let (delivery, wait) = AnyReceipt::from_parked(Arc::clone(&self.store), parked);
+        self.interpret(delivery, Some(wait));
     }
 
     /// Reads a delivery and puts it into its lane, or aside when it gives no operation.
@@ -346,16 +258,11 @@ where
         let message = &delivery.message;
         let read = match &message.undecodable {
             Some(reason) => Err(reason.clone()),
-            None => self.worker.consumer.interpret(message),
+            None => self.consumer.interpret(message),
         };
         match read {
             Ok((operation, handler)) => {
-                let affinity = affinity(&operation, message).to_owned();
-                let redelivered = message.redelivered || message.delivery_count > 1;
-                let overdue = wait.is_some_and(|wait| wait.reason == ParkReason::Gap && wait.overdue);
-                let suspect = overdue || wait.is_some_and(|wait| wait.reason == ParkReason::Retry);
-                let unit = Unit { delivery, operation, handler };
-                self.lanes.push(&affinity, Waiting { unit, suspect, overdue, redelivered });
+                self.lanes.accept(Unit { delivery, operation, handler }, wait);
             }
             Err(reason) => {
                 let worker = Arc::clone(&self.worker);
@@ -376,15 +283,4 @@ where
 async fn asked_to_halt(halted: &mut watch::Receiver<Option<String>>) {
     // An error means that no worker is left to ask.
     let _ = halted.wait_for(Option::is_some).await;
-}
-
-/// What keeps deliveries on one lane: the guarded aggregate, the event's own, or else the business key, so that copies
-/// never wait for each other's marker.
-fn affinity<'a>(operation: &'a Operation, message: &'a Message) -> &'a str {
-    const AGGREGATE_ID: &str = "consign-aggregate-id";
-    if let Some(guard) = &operation.guard {
-        return &guard.aggregate;
-    }
-    let header = message.headers.iter().find(|(name, _)| name == AGGREGATE_ID);
-    header.map_or(operation.key.as_str(), |(_, value)| value.as_str())
 }

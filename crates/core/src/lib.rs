@@ -12,11 +12,12 @@
 //! - [`event`], [`route`]: what is published and where to. [`lease`], [`outcome`], [`settle`], [`retry`]: a row's life.
 //! - [`relay`]: the relay engine; takes inputs, gives commands.
 //! - [`delivery`], [`operation`], [`guard`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
-//! - [`filter`]: hints about repeats from outside the database.
+//! - [`consumer`]: what becomes of deliveries around the inbox. [`filter`]: hints about repeats from outside the database.
 //! - [`safeguard`]: the guards by name, for tests that take one away.
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
 
+pub mod consumer;
 pub mod declared;
 pub mod delivery;
 pub mod event;

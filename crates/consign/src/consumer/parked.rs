@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consign_core::delivery::{AckPermit, Delivery, Receipt, ReceiptLost};
-use consign_core::ports::{ParkReason, ParkedDelivery, Parking, StoreError};
+use consign_core::ports::{ParkedDelivery, Parking, StoreError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -35,22 +34,6 @@ pub(super) struct ParkedSource<S> {
     said: bool,
 }
 
-/// The handle on a parked delivery: its row, under a lease.
-#[derive(Debug)]
-pub(super) struct ParkedReceipt<S> {
-    store: Arc<S>,
-    id: i64,
-    lease_token: String,
-}
-
-/// What the runtime knows of a parked delivery besides its message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wait {
-    pub reason: ParkReason,
-    /// Its time is over.
-    pub overdue: bool,
-}
-
 impl<S: Parking + 'static> ParkedSource<S> {
     pub(super) fn new(store: Arc<S>, consumer: &str, limit: u32, wake: Arc<Notify>) -> Self {
         let consumer = consumer.to_owned();
@@ -68,16 +51,10 @@ impl<S: Parking + 'static> ParkedSource<S> {
     }
 
     /// The next delivery that is due. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> (Delivery<ParkedReceipt<S>>, Wait) {
+    pub(super) async fn next(&mut self) -> ParkedDelivery {
         loop {
             if let Some(parked) = self.ready.pop_front() {
-                let wait = Wait { reason: parked.reason, overdue: parked.overdue };
-                let receipt = ParkedReceipt {
-                    store: Arc::clone(&self.store),
-                    id: parked.id,
-                    lease_token: parked.lease_token,
-                };
-                return (Delivery { message: parked.message, receipt }, wait);
+                return parked;
             }
             let Some(looking) = &mut self.looking else {
                 tokio::select! {
@@ -125,41 +102,5 @@ impl<S: Parking + 'static> ParkedSource<S> {
             }
         };
         self.next_at = Instant::now() + pause;
-    }
-}
-
-impl<S: Parking> ParkedReceipt<S> {
-    pub(super) async fn ack(self, _: AckPermit) -> Result<(), ReceiptLost> {
-        match self.store.unpark(self.id, &self.lease_token).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ReceiptLost("the parked delivery was taken over".into())),
-            Err(error) => Err(ReceiptLost(error.to_string())),
-        }
-    }
-}
-
-/// A delivery's handle, wherever the delivery came from.
-#[derive(Debug)]
-pub(super) enum AnyReceipt<R, S> {
-    /// From the broker.
-    Broker(R),
-    /// From the consumer's own database.
-    Parked(ParkedReceipt<S>),
-}
-
-impl<R: Receipt, S: Parking> Receipt for AnyReceipt<R, S> {
-    async fn ack(self, permit: AckPermit) -> Result<(), ReceiptLost> {
-        match self {
-            Self::Broker(receipt) => receipt.ack(permit).await,
-            Self::Parked(receipt) => receipt.ack(permit).await,
-        }
-    }
-
-    /// A parked delivery is left to its lease.
-    async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
-        match self {
-            Self::Broker(receipt) => receipt.retry(delay).await,
-            Self::Parked(_) => Ok(()),
-        }
     }
 }

@@ -4,7 +4,11 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use consign_core::inbox::Unit;
+use crate::consumer::Wait;
+use crate::delivery::Message;
+use crate::inbox::Unit;
+use crate::operation::Operation;
+use crate::ports::ParkReason;
 
 /// The share of repeats from which the markers are read first: one repeat spoils a whole transaction, a read costs one
 /// round trip.
@@ -16,7 +20,7 @@ const SMALLEST: usize = 8;
 
 /// What bounds a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub struct Bounds {
     /// Deliveries at most.
     pub rows: usize,
     /// Payload bytes at most, though always one delivery.
@@ -25,20 +29,22 @@ pub(super) struct Bounds {
 
 /// A delivery in its lane.
 #[derive(Debug)]
-pub(super) struct Waiting<R, H> {
-    pub unit: Unit<R, H>,
+struct Waiting<R, H> {
+    unit: Unit<R, H>,
     /// It failed before: alone, it cannot spoil a batch again.
-    pub suspect: bool,
+    suspect: bool,
     /// Its wait for the step before it is over.
-    pub overdue: bool,
+    overdue: bool,
     /// The broker says that it may have been delivered before, so its marker may exist.
-    pub redelivered: bool,
+    redelivered: bool,
 }
 
 /// Deliveries to be processed in one transaction, if their content allows.
 #[derive(Debug)]
-pub(super) struct Batch<R, H> {
+pub struct Batch<R, H> {
+    /// The lane that is busy with it.
     pub lane: usize,
+    /// The deliveries, in order.
     pub units: Vec<Unit<R, H>>,
     /// Reading the markers first is worth its round trip.
     pub look_first: bool,
@@ -48,7 +54,7 @@ pub(super) struct Batch<R, H> {
 
 /// What a batch came to, as far as the next batch's size depends on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Course {
+pub struct Course {
     /// Deliveries processed.
     pub rows: usize,
     /// Of these, repeats and conflicts.
@@ -69,19 +75,29 @@ struct Lane<R, H> {
 
 /// All lanes of one consumer.
 #[derive(Debug)]
-pub(super) struct Lanes<R, H> {
+pub struct Lanes<R, H> {
     lanes: Vec<Lane<R, H>>,
     bounds: Bounds,
 }
 
 impl<R, H> Lanes<R, H> {
-    pub(super) fn new(count: usize, bounds: Bounds) -> Self {
+    /// `count` free lanes, at least one.
+    pub fn new(count: usize, bounds: Bounds) -> Self {
         let lane = || Lane { waiting: VecDeque::new(), busy: false, target: bounds.rows, repeats: 0.0 };
         Self { lanes: (0..count.max(1)).map(|_| lane()).collect(), bounds }
     }
 
-    /// Puts a delivery at the end of the lane that `affinity` belongs to.
-    pub(super) fn push(&mut self, affinity: &str, waiting: Waiting<R, H>) {
+    /// Puts a delivery at the end of its lane; `wait` is known of one that was parked.
+    pub fn accept(&mut self, unit: Unit<R, H>, wait: Option<Wait>) {
+        let message = &unit.delivery.message;
+        let affinity = affinity(&unit.operation, message).to_owned();
+        let redelivered = message.redelivered || message.delivery_count > 1;
+        let overdue = wait.is_some_and(|wait| wait.reason == ParkReason::Gap && wait.overdue);
+        let suspect = overdue || wait.is_some_and(|wait| wait.reason == ParkReason::Retry);
+        self.push(&affinity, Waiting { unit, suspect, overdue, redelivered });
+    }
+
+    fn push(&mut self, affinity: &str, waiting: Waiting<R, H>) {
         let mut hasher = DefaultHasher::new();
         affinity.hash(&mut hasher);
         let count = self.lanes.len() as u64;
@@ -90,24 +106,24 @@ impl<R, H> Lanes<R, H> {
     }
 
     /// True when nothing waits and no lane works.
-    pub(super) fn idle(&self) -> bool {
+    pub fn idle(&self) -> bool {
         self.lanes.iter().all(|lane| !lane.busy && lane.waiting.is_empty())
     }
 
     /// True when every lane has its next batch complete: more deliveries would only take memory.
-    pub(super) fn full(&self) -> bool {
+    pub fn full(&self) -> bool {
         self.lanes.iter().all(|lane| lane.waiting.len() >= self.bounds.rows)
     }
 
     /// True when a lane is free and has deliveries, but fewer than its batch may take.
-    pub(super) fn partial(&self) -> bool {
+    pub fn partial(&self) -> bool {
         self.lanes
             .iter()
             .any(|lane| !lane.busy && !lane.waiting.is_empty() && lane.waiting.len() < lane.target)
     }
 
     /// The next batch of a free lane: a complete one, or any when `partial` are wanted too.
-    pub(super) fn take(&mut self, partial: bool) -> Option<Batch<R, H>> {
+    pub fn take(&mut self, partial: bool) -> Option<Batch<R, H>> {
         let ready = |lane: &Lane<R, H>| {
             !lane.busy && !lane.waiting.is_empty() && (partial || lane.waiting.len() >= lane.target)
         };
@@ -138,7 +154,7 @@ impl<R, H> Lanes<R, H> {
     }
 
     /// A lane is free again; its next batch is sized by how this one went.
-    pub(super) fn finished(&mut self, lane: usize, course: Course) {
+    pub fn finished(&mut self, lane: usize, course: Course) {
         let lane = &mut self.lanes[lane];
         lane.busy = false;
         if course.rows == 0 {
@@ -154,9 +170,20 @@ impl<R, H> Lanes<R, H> {
     }
 
     /// Everything that still waits.
-    pub(super) fn drain(&mut self) -> Vec<Unit<R, H>> {
+    pub fn drain(&mut self) -> Vec<Unit<R, H>> {
         self.lanes.iter_mut().flat_map(|lane| lane.waiting.drain(..)).map(|waiting| waiting.unit).collect()
     }
+}
+
+/// What keeps deliveries on one lane: the guarded aggregate, the event's own, or else the business key, so that copies
+/// never wait for each other's marker.
+fn affinity<'a>(operation: &'a Operation, message: &'a Message) -> &'a str {
+    const AGGREGATE_ID: &str = "consign-aggregate-id";
+    if let Some(guard) = &operation.guard {
+        return &guard.aggregate;
+    }
+    let header = message.headers.iter().find(|(name, _)| name == AGGREGATE_ID);
+    header.map_or(operation.key.as_str(), |(_, value)| value.as_str())
 }
 
 fn rows(count: usize) -> f64 {
@@ -165,11 +192,9 @@ fn rows(count: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use consign_core::delivery::{Delivery, Message};
-    use consign_core::operation::Operation;
-
     use super::*;
+    use crate::delivery::Delivery;
+    use bytes::Bytes;
 
     const BOUNDS: Bounds = Bounds { rows: 4, bytes: 100 };
 

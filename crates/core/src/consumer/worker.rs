@@ -3,67 +3,80 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consign_core::delivery::{Delivery, Message, Receipt};
-use consign_core::event::{Aggregate, Event, EventId};
-use consign_core::filter::{Hint, RepeatFilter};
-use consign_core::inbox::{Committed, Concluded, Failed, Inbox, ProcessError, Processed, Unit};
-use consign_core::lease::Publish;
-use consign_core::operation::Operation;
-use consign_core::outcome::Outcome;
-use consign_core::ports::{Destination, InboxStore, Lane, ParkDelivery, ParkReason, Parking, StoreError};
-use consign_core::route::Route;
-use consign_core::time::Draw;
-use consign_failpoint as failpoint;
-use tokio::sync::{Notify, watch};
-
 use super::attempts::Attempts;
-use super::lanes::{Batch, Course};
-use super::{ConflictPolicy, ConsumerSettings, ConsumerTotals, DeadLetters, Interpret, Observation, Observe};
-use crate::clock::ProcessClock;
-use crate::draw::SystemDraw;
-use crate::shutdown::Shutdown;
+use super::{
+    AnyReceipt, Batch, ConflictPolicy, ConsumerSettings, ConsumerTotals, Course, DeadLetters, News,
+    Surroundings,
+};
+use crate::delivery::{Delivery, Message, Receipt};
+use crate::event::{Aggregate, Event, EventId};
+use crate::filter::{Hint, RepeatFilter};
+use crate::inbox::{Committed, Concluded, Failed, Handler, Inbox, ProcessError, Processed, Unit};
+use crate::lease::Publish;
+use crate::operation::Operation;
+use crate::outcome::Outcome;
+use crate::ports::{Destination, InboxStore, Lane, ParkDelivery, ParkReason, Parking, StoreError};
+use crate::route::Route;
 
 /// Everything the batches of one consumer share.
-pub(super) struct Worker<S, C, D, F> {
+#[derive(Debug)]
+pub struct Worker<S, D, F, E> {
+    /// The consumer's name, part of every marker's key.
+    pub name: String,
+    /// Markers and business tables.
     pub inbox: Arc<Inbox<S>>,
-    pub consumer: Arc<C>,
+    /// Where failures go.
     pub dead_letters: Arc<DeadLetters<D>>,
+    /// What spares transactions for repeats.
     pub filter: Arc<F>,
-    pub observer: Arc<dyn Observe>,
+    /// How it runs.
     pub settings: ConsumerSettings,
-    pub clock: ProcessClock,
-    pub shutdown: Shutdown,
-    pub attempts: Mutex<Attempts>,
-    /// Wakes the source of parked deliveries.
-    pub wake: Arc<Notify>,
-    /// Why the consumer must stop, once it must.
-    pub halt: watch::Sender<Option<String>>,
+    /// The process around it.
+    pub surroundings: E,
+    attempts: Mutex<Attempts>,
 }
 
 /// What a batch came to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
+    /// What its deliveries came to.
     pub totals: ConsumerTotals,
+    /// How it went, for the lane.
     pub course: Course,
 }
 
-/// A delivery and what is known of its wait, when it was parked before.
-type Failure<R> = (Failed<R>, Operation);
-
-impl<S, C, D, F> Worker<S, C, D, F>
+impl<S, D, F, E> Worker<S, D, F, E>
 where
     S: InboxStore + Parking,
-    C: Interpret<S::Transaction>,
     D: Destination,
     F: RepeatFilter,
+    E: Surroundings,
 {
-    /// Processes a batch to its end.
-    pub(super) async fn process<R: Receipt>(self: Arc<Self>, batch: Batch<R, C::Handler>) -> (usize, Report) {
+    /// A worker that has refused nothing yet.
+    pub fn new(
+        name: impl Into<String>,
+        inbox: Arc<Inbox<S>>,
+        dead_letters: Arc<DeadLetters<D>>,
+        filter: Arc<F>,
+        settings: ConsumerSettings,
+        surroundings: E,
+    ) -> Self {
+        let (name, attempts) = (name.into(), Mutex::new(Attempts::default()));
+        Self { name, inbox, dead_letters, filter, settings, surroundings, attempts }
+    }
+
+    /// Processes a batch to its end: each delivery is acknowledged, parked, put aside or handed back, and stays in hand
+    /// while the store is away.
+    ///
+    /// Run it in a task that nothing aborts: a unit of work must reach its COMMIT or ROLLBACK.
+    pub async fn process<R: Receipt, H: Handler<S::Transaction>>(
+        &self,
+        batch: Batch<AnyReceipt<R, S>, H>,
+    ) -> Report {
         let mut report = Report::default();
-        let Batch { lane, mut units, mut look_first, overdue } = batch;
+        let Batch { mut units, mut look_first, overdue, .. } = batch;
         report.course.rows = units.len();
         report.totals.batches = 1;
-        let mut shutdown = self.shutdown.clone();
         let mut tries = 0;
         loop {
             let mut in_hand = Vec::new();
@@ -76,27 +89,22 @@ where
                             in_hand.push((failed, operation, handler));
                         }
                         ProcessError::Handler(_) | ProcessError::Gap { .. } => {
-                            self.failed((failed, operation), overdue, &mut report).await;
+                            self.failed(failed, &operation, overdue, &mut report).await;
                         }
                     },
                 }
             }
-            let Some((failed, operation, _)) = in_hand.first() else { return (lane, report) };
+            let Some((failed, operation, _)) = in_hand.first() else { return report };
             // The store is away or contended: the deliveries stay in hand, so that the broker counts nothing.
             tries += 1;
-            let (consumer, error) = (self.consumer.name(), &failed.error);
-            let (key, rows) = (&operation.key, in_hand.len());
-            tracing::warn!(consumer, key, rows, tries, %error, "store failed, the deliveries stay in hand");
-            tokio::select! {
-                () = tokio::time::sleep(self.pause(tries)) => {}
-                () = shutdown.requested() => {
-                    for (failed, ..) in in_hand {
-                        self.hand_back(failed, Duration::ZERO, &mut report).await;
-                    }
-                    return (lane, report);
+            self.tell(&News::InHand { operation, error: &failed.error, rows: in_hand.len(), tries });
+            if !self.surroundings.pause(self.pause(tries)).await {
+                for (failed, ..) in in_hand {
+                    self.hand_back(failed, Duration::ZERO, &mut report).await;
                 }
+                return report;
             }
-            let again = |(failed, operation, handler): (Failed<R>, Operation, C::Handler)| Unit {
+            let again = |(failed, operation, handler): (Failed<AnyReceipt<R, S>>, Operation, H)| Unit {
                 delivery: failed.again(),
                 operation,
                 handler,
@@ -108,11 +116,11 @@ where
     }
 
     /// Processes units, those apart that the filter takes for repeats: they probably need no transaction.
-    async fn run<R: Receipt>(
+    async fn run<R: Receipt, H: Handler<S::Transaction>>(
         &self,
-        units: Vec<Unit<R, C::Handler>>,
+        units: Vec<Unit<R, H>>,
         look_first: bool,
-    ) -> Vec<Concluded<R, C::Handler>> {
+    ) -> Vec<Concluded<R, H>> {
         let operations: Vec<&Operation> = units.iter().map(|unit| &unit.operation).collect();
         let hints = self.filter.hints(&operations).await;
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
@@ -126,7 +134,7 @@ where
         if !known.is_empty() {
             concluded.extend(self.inbox.process_all(known, true).await);
         }
-        let applied = |concluded: &&Concluded<R, C::Handler>| {
+        let applied = |concluded: &&Concluded<R, H>| {
             let processed = concluded.result.as_ref().map(|committed| committed.processed);
             matches!(processed, Ok(Processed::Applied | Processed::Duplicate))
         };
@@ -142,11 +150,9 @@ where
         operation: &Operation,
         report: &mut Report,
     ) {
-        failpoint::pass("consume.after_commit");
-        let (consumer, key, processed) = (self.consumer.name(), &operation.key, committed.processed);
+        let (key, processed) = (&operation.key, committed.processed);
         self.attempts().forget(key);
-        tracing::debug!(consumer, key, ?processed, "processed");
-        self.observe(operation, Ok(processed));
+        self.tell(&News::Processed { operation, processed });
         match processed {
             Processed::Applied => report.totals.applied += 1,
             Processed::Duplicate => report.totals.duplicates += 1,
@@ -156,14 +162,9 @@ where
         report.course.repeats += usize::from(matches!(processed, Processed::Duplicate | Processed::Conflict));
         if processed == Processed::Applied && operation.guard.is_some() {
             // The next step of the aggregate may be waiting.
-            self.wake.notify_one();
+            self.surroundings.wake_parked();
         }
         if processed == Processed::Conflict {
-            tracing::error!(
-                consumer,
-                key,
-                "same business key, other content: conflict recorded, nothing changed"
-            );
             match self.settings.on_conflict {
                 ConflictPolicy::RecordAndAck => {}
                 ConflictPolicy::DeadLetter => {
@@ -172,8 +173,7 @@ where
                 }
                 ConflictPolicy::Stop => {
                     let reason = format!("conflict on {key:?}: see consign conflicts list");
-                    tracing::error!(consumer, reason, "the consumer stops, as on_conflict says");
-                    self.halt.send_replace(Some(reason.clone()));
+                    self.surroundings.halt(reason.clone());
                     return self.hand_back(committed.refuse(reason), Duration::ZERO, report).await;
                 }
             }
@@ -181,42 +181,38 @@ where
         if committed.ack().await.is_err() {
             report.totals.receipts_lost += 1;
         }
-        failpoint::pass("consume.after_ack");
     }
 
     /// A delivery that was refused, or came before its turn.
-    async fn failed<R: Receipt>(&self, (failed, operation): Failure<R>, overdue: bool, report: &mut Report) {
+    async fn failed<R: Receipt>(
+        &self,
+        failed: Failed<R>,
+        operation: &Operation,
+        overdue: bool,
+        report: &mut Report,
+    ) {
         report.course.refused += 1;
-        self.observe(&operation, Err(&failed.error));
-        let (consumer, key) = (self.consumer.name(), operation.key.clone());
+        self.tell(&News::Refused { operation, error: &failed.error });
         let attempt = failed.message.delivery_count.max(1);
+        let detail = failed.error.to_string();
         if let ProcessError::Gap { aggregate, version, .. } = &failed.error {
             if overdue {
-                return self.bury(failed, Some(&operation), report).await;
+                return self.bury(failed, Some(operation), report).await;
             }
-            let (aggregate, version, detail) = (aggregate.clone(), *version, failed.error.to_string());
-            tracing::info!(consumer, key, detail, "parked until the step before it was applied");
-            let step = Some((aggregate.as_str(), version));
-            let delay = self.settings.gap_wait;
+            let aggregate = aggregate.clone();
             // The wait for a step is no attempt.
-            let attempts = attempt - 1;
-            return self
-                .park(
-                    failed,
-                    &operation,
-                    Parked { reason: ParkReason::Gap, detail: &detail, attempts, step, delay },
-                    report,
-                )
-                .await;
+            let (step, attempts) = (Some((aggregate.as_str(), *version)), attempt - 1);
+            let delay = self.settings.gap_wait;
+            let parked = Parked { reason: ParkReason::Gap, detail: &detail, attempts, step, delay };
+            return self.park(failed, operation, parked, report).await;
         }
         if attempt >= self.settings.attempts_max {
-            return self.bury(failed, Some(&operation), report).await;
+            return self.bury(failed, Some(operation), report).await;
         }
-        let (detail, delay) = (failed.error.to_string(), self.pause(attempt));
-        tracing::warn!(consumer, key, attempt, reason = detail, "delivery refused, it will be tried again");
+        let delay = self.pause(attempt);
         let parked =
             Parked { reason: ParkReason::Retry, detail: &detail, attempts: attempt, step: None, delay };
-        self.park(failed, &operation, parked, report).await;
+        self.park(failed, operation, parked, report).await;
     }
 
     async fn park<R: Receipt>(
@@ -226,15 +222,22 @@ where
         parked: Parked<'_>,
         report: &mut Report,
     ) {
+        let Parked { reason, detail, attempts, .. } = parked;
+        self.tell(&News::Parking {
+            operation,
+            reason,
+            detail,
+            attempt: failed.message.delivery_count.max(1),
+        });
         let message = Message::default();
         let delivery = ParkDelivery {
-            consumer: self.consumer.name(),
+            consumer: &self.name,
             business_key: Some(&operation.key),
             // The failed delivery brings its own.
             message: &message,
-            reason: parked.reason,
-            detail: parked.detail,
-            attempts: parked.attempts,
+            reason,
+            detail,
+            attempts,
             step: parked.step,
             delay: parked.delay,
         };
@@ -242,7 +245,7 @@ where
             Ok(acknowledged) => {
                 report.totals.parked += 1;
                 report.totals.receipts_lost += u64::from(acknowledged.is_err());
-                self.wake.notify_one();
+                self.surroundings.wake_parked();
             }
             Err((failed, StoreError::Schema(_))) => {
                 // Without the table, a delivery waits in hand and its refusals are counted in memory.
@@ -253,7 +256,7 @@ where
                 self.hand_back(failed, self.pause(counted), report).await;
             }
             Err((failed, error)) => {
-                tracing::warn!(consumer = self.consumer.name(), key = operation.key, %error, "not parked");
+                self.tell(&News::NotParked { operation, error: &error });
                 self.hand_back(failed, self.pause(1), report).await;
             }
         }
@@ -267,7 +270,7 @@ where
     }
 
     /// Hands back what was never processed.
-    pub(super) async fn return_unprocessed<R: Receipt>(&self, delivery: Delivery<R>) {
+    pub async fn return_unprocessed<R: Receipt>(&self, delivery: Delivery<R>) {
         // A lost receipt comes again as well.
         let _ = delivery.receipt.retry(Duration::ZERO).await;
     }
@@ -275,11 +278,11 @@ where
     fn pause(&self, attempt: u32) -> Duration {
         const PAUSE_MAX: Duration = Duration::from_mins(1);
         let ceiling = self.settings.retry_delay.saturating_mul(1 << attempt.saturating_sub(1).min(6));
-        ceiling.min(PAUSE_MAX).mul_f64(0.5 + SystemDraw.fraction() / 2.0)
+        ceiling.min(PAUSE_MAX).mul_f64(0.5 + self.surroundings.fraction() / 2.0)
     }
 
     /// Puts a delivery aside that gives no operation.
-    pub(super) async fn refuse<R: Receipt>(self: Arc<Self>, delivery: Delivery<R>, reason: String) -> Report {
+    pub async fn refuse<R: Receipt>(&self, delivery: Delivery<R>, reason: String) -> Report {
         let mut report = Report::default();
         self.bury(Failed::refused(delivery, reason), None, &mut report).await;
         report
@@ -287,7 +290,6 @@ where
 
     /// Puts a delivery aside and acknowledges it only after that is durable.
     async fn bury<R: Receipt>(&self, failed: Failed<R>, operation: Option<&Operation>, report: &mut Report) {
-        let consumer = self.consumer.name();
         let key = operation.map(|operation| operation.key.as_str());
         let reason = failed.error.to_string();
         let buried = match self.dead_letters.as_ref() {
@@ -296,27 +298,22 @@ where
                 match destination.publish(Lane::Window, publish).await {
                     Outcome::Confirmed(proof) => failed.dead_lettered(&proof).await,
                     outcome => {
-                        tracing::error!(
-                            consumer,
-                            key,
-                            ?outcome,
-                            "dead letter was not taken, the delivery comes again"
-                        );
+                        self.tell(&News::NotDead { key, why: &format!("{outcome:?}") });
                         let pause = self.pause(self.settings.attempts_max);
                         return self.hand_back(failed, pause, report).await;
                     }
                 }
             }
-            DeadLetters::Table => match failed.record_dead(self.inbox.store(), consumer, key).await {
+            DeadLetters::Table => match failed.record_dead(self.inbox.store(), &self.name, key).await {
                 Ok(acknowledged) => acknowledged,
                 Err((failed, error)) => {
-                    tracing::error!(consumer, key, %error, "dead delivery was not recorded, it comes again");
+                    self.tell(&News::NotDead { key, why: &error.to_string() });
                     let pause = self.pause(self.settings.attempts_max);
                     return self.hand_back(failed, pause, report).await;
                 }
             },
         };
-        tracing::error!(consumer, key, reason, "delivery put aside as dead");
+        self.tell(&News::Dead { key, reason: &reason });
         if let Some(key) = key {
             self.attempts().forget(key);
         }
@@ -330,10 +327,10 @@ where
         const REASON_BYTES_MAX: usize = 1000;
         let cut = reason.floor_char_boundary(REASON_BYTES_MAX);
         let mut headers = message.headers.clone();
-        headers.push(("consign-dead-consumer".into(), self.consumer.name().into()));
+        headers.push(("consign-dead-consumer".into(), self.name.clone()));
         headers.push(("consign-dead-source".into(), message.source.clone()));
         headers.push(("consign-dead-reason".into(), reason[..cut].into()));
-        let id = message.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        let id = message.id.clone().unwrap_or_else(|| self.surroundings.fresh_id());
         let event = Event {
             id: EventId::stored(id),
             aggregate: Aggregate::default(),
@@ -345,12 +342,12 @@ where
             route_key: None,
             created_at_micros: None,
         };
-        let deadline = self.clock.now().plus(self.settings.publish_deadline);
+        let deadline = self.surroundings.now().plus(self.settings.publish_deadline);
         Publish { event: Arc::new(event), route, deadline }
     }
 
-    fn observe(&self, operation: &Operation, result: Result<Processed, &ProcessError>) {
-        self.observer.processed(&Observation { operation, result });
+    fn tell(&self, news: &News<'_>) {
+        self.surroundings.tell(news);
     }
 
     fn attempts(&self) -> std::sync::MutexGuard<'_, Attempts> {
