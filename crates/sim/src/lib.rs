@@ -4,7 +4,7 @@
 //! checked at every step; once the faults have stopped, everything must drain. The same seed always runs the same way.
 //!
 //! - [`options`]: what a seed decides before it runs. [`world`]: what then happens.
-//! - [`store`], [`broker`]: the database and the broker. [`queue`], [`draw`]: the schedule and its randomness.
+//! - [`inbox`]: the consumers. [`store`], [`broker`]: the outbox's database and the broker. [`queue`], [`draw`]: the schedule and its randomness.
 //! - [`book`], [`trace`], [`situation`]: what is written down.
 //! - [`run`]: many seeds. [`report`]: what they came to. [`shrink`], [`render`]: a failure made small, as a table.
 //! - [`guard`]: the store's guards, for the mutants of the feature `mutants`.
@@ -15,6 +15,7 @@ pub mod draw;
 pub mod guard;
 #[cfg(feature = "mutants")]
 pub mod mutants;
+pub mod inbox;
 pub mod options;
 pub mod queue;
 pub mod render;

@@ -10,6 +10,7 @@ use consign_core::retry::{RetryPolicy, UnroutablePolicy};
 
 use crate::draw::Seeded;
 use crate::guard::StoreGuard;
+use crate::inbox::options::ConsumerOptions;
 
 macro_rules! faults {
     ($($fault:ident $name:literal $meaning:literal,)+) => {
@@ -65,6 +66,28 @@ faults! {
     Operators "operators" "People requeue, discard and replay events, and purge sent ones.",
     HotAggregate "hot-aggregate" "Most events belong to one aggregate.",
     DeadRelays "dead-relays" "Relays stay dead once the faults have stopped, though never all of them.",
+    SlowInbox "slow-inbox" "The consumers' database takes seconds, there or back.",
+    LostSessions "lost-sessions" "A consumer's connection to its database breaks at a statement.",
+    InboxDeadlocks "inbox-deadlocks" "A consumer's transaction is a deadlock's victim: rolled back whole.",
+    InboxLockWaits "inbox-lock-waits" "A consumer's wait for a lock ends soon, and its statement fails.",
+    LostInboxCommits "lost-inbox-commits" "A consumer's COMMIT gets no answer: applied, not applied, or applied later.",
+    RolledBackCommits "rolled-back-commits" "A consumer's COMMIT is answered by a rollback.",
+    ReadOnlyInbox "read-only-inbox" "The consumers' database is read-only for a while.",
+    SlowFarewells "slow-farewells" "The server notices late that the client of a transaction is gone.",
+    ForeignLocks "foreign-locks" "Another session keeps accounts locked for a while.",
+    ConsumerCrashes "consumer-crashes" "A consumer process is killed at any moment.",
+    ConsumerStalls "consumer-stalls" "A consumer process stands still, as under SIGSTOP.",
+    ConsumerDrains "consumer-drains" "A consumer is told to stop, and another one takes its place.",
+    LostChannels "lost-channels" "A consumer's channel is replaced: what it holds comes again.",
+    LostAcks "lost-acks" "An acknowledgement is lost together with its channel.",
+    Reordering "reordering" "Messages come in any order, and come back anywhere in the queue.",
+    Duplicates "duplicates" "Copies of a message arrive that nobody can tell from redeliveries.",
+    Conflicts "conflicts" "The same business key arrives with other content.",
+    Rewraps "rewraps" "The same fact arrives under another event id.",
+    OddMessages "odd-messages" "Messages that can never be applied, each in its way.",
+    LateAccounts "late-accounts" "What a message needs is there only later: it is refused until then.",
+    LyingFilter "lying-filter" "The filter of repeats answers anything.",
+    DeadLetterFailures "dead-letter-failures" "A dead letter is not taken, or its proof is lost.",
 }
 
 /// Which faults may happen.
@@ -161,6 +184,8 @@ pub struct Options {
     pub settings: RelaySettings,
     /// A guard of the store that is missing; none, unless a mutant runs.
     pub missing: Option<StoreGuard>,
+    /// What consumers there are, if any.
+    pub consumers: Option<ConsumerOptions>,
 }
 
 impl Options {
@@ -175,6 +200,8 @@ impl Options {
             _ => (1 + draw.index(12), 1 + draw.index(4)),
         };
         let relays = if draw.chance(8) { 3 + draw.index(3) } else { 1 + draw.index(2) };
+        let stage = Stage::draw(seed);
+        let (relays, rows) = if stage == Stage::Consumers { (0, 0) } else { (relays, rows) };
         Self {
             seed,
             relays,
@@ -185,6 +212,30 @@ impl Options {
             faults,
             settings: settings(&mut draw, rows > 12),
             missing: None,
+            consumers: (stage != Stage::Relays).then(|| ConsumerOptions::draw(seed)),
+        }
+    }
+}
+
+/// Which half of the story a seed plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// From the outbox to the broker.
+    Relays,
+    /// From the queue to the effect.
+    Consumers,
+    /// From the outbox to the effect.
+    Both,
+}
+
+impl Stage {
+    /// Half of the seeds play the relays' half alone, and each of the others a quarter.
+    fn draw(seed: u64) -> Self {
+        const OF_STAGES: u64 = 0x7374_6167_6573;
+        match Seeded::new(seed ^ OF_STAGES).below(4) {
+            0 => Self::Consumers,
+            1 => Self::Both,
+            _ => Self::Relays,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::world;
+use crate::{inbox, world};
 
 /// A situation as reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Entry {
 }
 
 /// All situations there are, in groups.
-pub const GROUPS: [&[Entry]; 1] = [world::situations::SITUATIONS];
+pub const GROUPS: [&[Entry]; 2] = [world::situations::SITUATIONS, inbox::situations::SITUATIONS];
 
 /// Room for all of them.
 const ROOM: usize = 160;

@@ -17,6 +17,8 @@ use consign_core::time::Monotonic;
 use crate::book::Book;
 use crate::broker::{Copy, SimBroker};
 use crate::draw::Seeded;
+use crate::inbox::Consumers;
+use crate::inbox::facts::Fact;
 use crate::options::{Cut, Fault, Faults, Options, Strikes, millis};
 use crate::queue::Queue;
 use crate::require;
@@ -103,6 +105,7 @@ pub struct World {
     store: SimStore,
     broker: SimBroker,
     slots: Vec<Slot>,
+    consumers: Option<Consumers>,
     book: Book,
     steps_at_this_moment: u32,
     /// Rows that are still to be inserted and committed or rolled back.
@@ -137,6 +140,7 @@ impl World {
             store: SimStore::new(&options.settings, options.missing),
             broker: SimBroker::new(options.destinations),
             slots: (0..options.relays).map(|_| Slot::new(&options.settings)).collect(),
+            consumers: None,
             // Not at zero, so that spans into the past do not saturate.
             book: Book::new(Monotonic::new(Duration::from_secs(1_000)), keep),
             steps_at_this_moment: 0,
@@ -161,8 +165,14 @@ impl World {
         let mut moments: Vec<u64> = (0..self.options.rows).map(|_| 1 + self.draw.below(longest)).collect();
         moments.sort_unstable();
         let hot = self.faults.may(Fault::HotAggregate);
+        let mut facts = Vec::new();
         for (number, moment) in moments.into_iter().enumerate() {
-            let row = self.draw_row(number, hot);
+            let mut row = self.draw_row(number, hot);
+            if let Some(consumers) = &self.options.consumers {
+                let fact = fact(&facts, &row, consumers.users);
+                row.payload = fact.body.clone();
+                facts.push(fact);
+            }
             self.store.insert(row);
             if !self.cut.rows.contains(&number) {
                 self.rows_to_come += 1;
@@ -172,6 +182,9 @@ impl World {
             }
         }
         self.schedule(millis(100), Event::Chaos);
+        if let Some(options) = self.options.consumers.clone() {
+            self.consumers = Some(Consumers::new(options, self.faults, facts, &mut self.book));
+        }
     }
 
     fn draw_row(&mut self, number: usize, hot: bool) -> Row {
@@ -206,12 +219,19 @@ impl World {
         let bound = self.book.now.plus(LIVENESS_BOUND);
         while self.sound() && !self.drained() {
             if self.book.now >= bound {
-                self.check_liveness();
+                if !self.published() {
+                    self.check_liveness();
+                } else if let (Some(consumers), Some(since)) = (&mut self.consumers, self.healed_at) {
+                    consumers.check_liveness(&mut self.book, since);
+                }
                 break;
             }
             self.step();
         }
         self.finish();
+        if let Some(consumers) = &self.consumers {
+            self.strikes.merge(&consumers.strikes().0);
+        }
         Ending { book: self.book, strikes: self.strikes, struck: self.struck }
     }
 
@@ -226,6 +246,9 @@ impl World {
         self.faults = Faults::NONE;
         self.healed_at = Some(self.book.now);
         self.broker.heal();
+        if let Some(consumers) = &mut self.consumers {
+            consumers.heal();
+        }
         if stay_dead {
             self.bury_some();
         }
@@ -236,6 +259,11 @@ impl World {
     }
 
     fn drained(&self) -> bool {
+        self.published() && self.consumers.as_ref().is_none_or(Consumers::drained)
+    }
+
+    /// True when nothing more can become of any row.
+    fn published(&self) -> bool {
         self.rows_to_come == 0 && (0..self.store.rows().len()).all(|number| self.store.ended(number))
     }
 
@@ -256,6 +284,19 @@ impl World {
         if self.sound() {
             self.check_at_the_end();
         }
+        self.settle_consumers();
+    }
+
+    /// What relays published last is consumed, and the consumers give their account.
+    fn settle_consumers(&mut self) {
+        let bound = self.book.now.plus(LIVENESS_BOUND);
+        while self.sound() && !self.drained() && self.book.now < bound {
+            self.step();
+        }
+        let sound = self.sound();
+        if let Some(consumers) = self.consumers.as_mut().filter(|_| sound) {
+            consumers.check_at_the_end(&mut self.book);
+        }
     }
 
     /// The next thing happens: an event, or a relay's timer.
@@ -263,13 +304,17 @@ impl World {
         let timers = self.slots.iter().enumerate().filter_map(|(relay, slot)| Some((slot.timer()?, relay)));
         let timer = timers.min();
         let event = self.queue.next_at();
-        let Some(at) = timer.map(|(at, _)| at).into_iter().chain(event).min() else {
+        let delivery = self.consumers.as_ref().and_then(Consumers::next_at);
+        let Some(at) = timer.map(|(at, _)| at).into_iter().chain(event).chain(delivery).min() else {
             return self.book.violate("L1", None, "nothing is to come any more".into());
         };
         self.steps_at_this_moment = if at > self.book.now { 0 } else { self.steps_at_this_moment + 1 };
         let steps = self.steps_at_this_moment;
         require!(self.book, "L0", None, steps < STEPS_PER_MOMENT_MAX, "a loop at one moment");
         self.book.now = self.book.now.max(at);
+        if let Some(consumers) = self.consumers.as_mut().filter(|_| delivery == Some(at)) {
+            return consumers.step(&mut self.book);
+        }
         match timer {
             Some((timer, relay)) if event.is_none_or(|event| timer <= event) => self.tick(relay),
             _ => {
@@ -367,4 +412,13 @@ impl World {
     fn is(&self, number: usize, status: Status) -> bool {
         self.store.row(number).status == status
     }
+}
+
+/// What a row says to the consumers.
+fn fact(before: &[Fact], row: &Row, users: i64) -> Fact {
+    let aggregate = row.aggregate;
+    let alone = Fact::of_the_outbox(row.number, aggregate, 1, users);
+    let earlier = before.iter().filter(|fact| aggregate.is_some() && fact.stream == alone.stream).count();
+    let version = 1 + i64::try_from(earlier).unwrap_or(0);
+    Fact { version, ..alone }.with_body(row.payload.len())
 }

@@ -35,6 +35,8 @@ pub struct Fact {
     pub version: i64,
     /// Properties or headers that nobody can decode.
     pub undecodable: bool,
+    /// The payload.
+    pub body: Bytes,
 }
 
 /// What keeps a fact's stream in order.
@@ -49,12 +51,31 @@ pub enum Rule {
 }
 
 impl Fact {
-    /// The payload.
-    pub fn body(&self) -> Bytes {
+    /// Its payload, with so much padding.
+    pub fn with_body(mut self, padding: usize) -> Self {
         let Self { order, user, amount, stream, version, .. } = self;
-        Bytes::from(format!(
-            r#"{{"order":{order},"user":{user},"amount":{amount},"stream":{stream},"version":{version}}}"#
-        ))
+        self.body = Bytes::from(format!(
+            r#"{{"order":{order},"user":{user},"amount":{amount},"stream":{stream},"version":{version},"padding":"{:padding$}"}}"#,
+            ""
+        ));
+        self
+    }
+
+    /// What an event of the outbox says, the `version`-th of its aggregate.
+    pub fn of_the_outbox(number: usize, aggregate: Option<usize>, version: i64, users: i64) -> Self {
+        /// Streams of events without an aggregate begin here.
+        const ALONE: i64 = 1_000;
+        let order = i64::try_from(number).unwrap_or(i64::MAX);
+        let stream = aggregate.and_then(|aggregate| i64::try_from(aggregate).ok()).unwrap_or(ALONE + order);
+        Self {
+            order,
+            user: 1 + order % users,
+            amount: 1 + order * 37 % 500,
+            stream,
+            version,
+            undecodable: false,
+            body: Bytes::new(),
+        }
     }
 
     /// The message that carries it; its id is the fact's number.
@@ -62,22 +83,12 @@ impl Fact {
         Message {
             id: Some(number.to_string()),
             message_type: Some("OrderPaid".into()),
-            body: self.body(),
+            body: self.body.clone(),
             delivery_count: 1,
             source: CONSUMER.into(),
             undecodable: self.undecodable.then(|| "header 3 has an unknown type".into()),
             ..Message::default()
         }
-    }
-
-    /// The business key of its operation.
-    pub fn key(&self) -> String {
-        format!("order:{}:paid", self.order)
-    }
-
-    /// The name of its stream, as the guard calls it.
-    pub fn aggregate(&self) -> String {
-        format!("stream:{}", self.stream)
     }
 
     /// True when both ask for the same thing.

@@ -1,5 +1,6 @@
 //! What the futures of consumers share with the schedule: the database, the queue, the clock and what goes wrong.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,8 +66,8 @@ pub struct ProcessState {
     pub halted: bool,
     /// It stands still until then.
     pub stalled_until: Monotonic,
-    /// A turn of it is scheduled.
-    pub turn_due: bool,
+    /// When its next turn is.
+    pub turn_at: Option<Monotonic>,
     /// It should look for parked deliveries at its next turn.
     pub look_now: bool,
 }
@@ -121,6 +122,10 @@ pub struct State {
     pub refused_orders: Vec<i64>,
     /// Users whose account was not there when it was wanted.
     pub missed_users: Vec<i64>,
+    /// The last version applied to each stream.
+    pub streams: BTreeMap<i64, i64>,
+    /// What the filter of repeats remembers: contents by key.
+    pub filter: BTreeMap<String, String>,
     /// The process and incarnation that applied each order.
     pub applied_by: Vec<(i64, (usize, u64))>,
 }
@@ -158,6 +163,8 @@ impl State {
             lost_acks: Vec::new(),
             refused_orders: Vec::new(),
             missed_users: Vec::new(),
+            streams: BTreeMap::new(),
+            filter: BTreeMap::new(),
             applied_by: Vec::new(),
         }
     }
@@ -275,16 +282,20 @@ impl State {
         self.serials[transaction] += 1;
     }
 
-    /// The process gets a turn soon, unless one is scheduled.
+    /// The process gets a turn soon.
     pub fn turn_soon(&mut self, process: usize) {
         self.turn_after(process, Duration::ZERO);
     }
 
-    /// The process gets a turn after this delay, unless one is scheduled.
+    /// The process gets a turn after this delay, or before.
     pub fn turn_after(&mut self, process: usize, delay: Duration) {
-        if self.processes[process].alive && !std::mem::replace(&mut self.processes[process].turn_due, true) {
-            let jitter = Duration::from_micros(self.draw.below(3_000));
-            self.schedule(delay + jitter, Alarm::Turn(process));
+        let jitter = Duration::from_micros(self.draw.below(3_000));
+        let at = self.book.now.plus(delay + jitter);
+        let known = self.processes[process].turn_at;
+        if self.processes[process].alive && known.is_none_or(|known| known > at) {
+            self.processes[process].turn_at = Some(at);
+            let tie = self.draw.next();
+            self.alarms.push(at, tie, Alarm::Turn(process));
         }
     }
 

@@ -16,7 +16,6 @@ crate::situations! {
     MarkerWait "waited-for-a-marker" "Two consumers held copies of one operation at once, and one waited for the other's marker.",
     WaitEndedTaken "waited-and-found-taken" "After a wait the key was taken: the other one had committed.",
     WaitEndedFree "waited-and-found-free" "After a wait the key was free: the other one had rolled back.",
-    MarkerVanished "taken-key-without-marker" "A key was taken, and when the marker was read it was gone.",
     Deadlock "deadlock-of-two-batches" "Two transactions waited for each other, and one was rolled back.",
     LockWaitTimeout "lock-wait-timeout" "A wait for a lock took too long: the statement failed.",
     FirstStepRace "first-step-raced" "Two consumers wrote the first progress of an aggregate at once.",

@@ -47,7 +47,7 @@ fn lost() -> StoreError {
 
 impl SimInbox {
     /// Runs a change in a transaction of its own.
-    async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
+    async fn change<T>(&self, change: impl FnOnce(&mut State) -> T + Send) -> Result<T, StoreError> {
         self.0.trip().await;
         let (changed, heard) = {
             let mut state = self.0.state();
@@ -61,7 +61,7 @@ impl SimInbox {
         if heard { Ok(changed) } else { Err(lost()) }
     }
 
-    async fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, StoreError> {
+    async fn read<T>(&self, read: impl FnOnce(&State) -> T + Send) -> Result<T, StoreError> {
         self.0.trip().await;
         let mut state = self.0.state();
         if state.strikes(Fault::LostSessions, 3) {
@@ -148,7 +148,9 @@ impl Parking for SimInbox {
             })
             .await;
         if let Err(StoreError::CommitUnknown(_)) = &done {
-            self.0.state().book.met.meet(Met::ParkUnknown);
+            let mut state = self.0.state();
+            let parked = state.tables.parked.iter().any(|row| row.message.id == parked.message.id);
+            state.book.met.meet_if(parked, Met::ParkUnknown);
         }
         done
     }

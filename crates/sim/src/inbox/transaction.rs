@@ -355,7 +355,12 @@ impl InboxTransaction for SimTransaction {
         let mut rows = Vec::with_capacity(values.len());
         for (at, values) in values.iter().enumerate() {
             let matched = self.execute(statement.sql(), values).await;
-            rows.push(matched.map_err(|error| EachError { at: (!merged).then_some(at), error })?);
+            let matched = matched.map_err(|error| {
+                let refused = matches!(error, StoreError::Data(_));
+                self.shared.state().book.met.meet_if(merged && refused, Met::Halved);
+                EachError { at: (!merged).then_some(at), error }
+            });
+            rows.push(matched?);
         }
         Ok(rows)
     }

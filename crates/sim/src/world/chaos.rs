@@ -11,7 +11,7 @@ use super::{Event, World};
 impl World {
     /// One fault, if it is among those of this seed, and the next one later.
     pub(super) fn chaos(&mut self) {
-        if self.healed_at.is_some() {
+        if self.healed_at.is_some() || self.slots.is_empty() {
             return;
         }
         let relay = self.draw.index(self.slots.len());
@@ -121,7 +121,7 @@ impl World {
 
     /// Some relays stay dead for good, though at least one lives on.
     pub(super) fn bury_some(&mut self) {
-        let first = self.draw.index(self.slots.len());
+        let first = self.draw.index(self.slots.len().max(1));
         for relay in 0..self.slots.len() {
             if relay != first && !self.cut.relays.contains(&first) && self.draw.chance(50) {
                 if self.slots[relay].alive() {

@@ -574,6 +574,9 @@ impl World {
         met.meet_if(late && sent.confirm && alive, Met::UnblockedLate);
         self.book.note(Actor::Broker(sent.destination), "takes", Some(number), u64::from(late));
         self.broker.take(sent.destination, sent.copy);
+        if let Some(consumers) = &mut self.consumers {
+            consumers.publish(&mut self.book, number);
+        }
     }
 
     pub(super) fn landing(
