@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::safeguard::{Safeguard, stands};
+
 /// The guard of one operation: the aggregate it protects, and the step the operation takes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -133,7 +135,7 @@ impl Guard {
         let last = applied.and_then(|progress| progress.version);
         match &self.step {
             Step::ApplyIfNewer { version } => match last {
-                Some(last) if last >= *version => Verdict::Stale,
+                Some(last) if last >= *version && stands(Safeguard::NewerVersion) => Verdict::Stale,
                 Some(_) | None => Verdict::Apply(Progress { version: Some(*version), state: None }),
             },
             Step::Sequential { version, first } => {
@@ -141,7 +143,7 @@ impl Guard {
                 let expected = last.map_or(*first, |last| last.saturating_add(1));
                 if last.is_some_and(|last| *version <= last) || *version < expected {
                     Verdict::Stale
-                } else if *version == expected {
+                } else if *version == expected || !stands(Safeguard::NextVersion) {
                     Verdict::Apply(Progress { version: Some(*version), state: None })
                 } else {
                     Verdict::Gap { expected, version: *version }

@@ -15,6 +15,7 @@ use crate::delivery::{AckPermit, Delivery, Message, Receipt, ReceiptLost};
 use crate::operation::Operation;
 use crate::outcome::Proof;
 use crate::ports::{DeadDelivery, InboxStore, ParkDelivery, Parking, StoreError};
+use crate::safeguard::{Safeguard, stands};
 
 mod batch;
 mod unit;
@@ -234,8 +235,8 @@ impl<R: Receipt> Failed<R> {
     ) -> Result<Result<(), ReceiptLost>, (Self, StoreError)> {
         let parked = ParkDelivery { message: &self.message, ..parked };
         match store.park(&parked).await {
-            Ok(()) => Ok(self.receipt.ack(AckPermit(())).await),
-            Err(error) => Err((self, error)),
+            Err(error) if stands(Safeguard::ParkCommitted) => Err((self, error)),
+            Ok(()) | Err(_) => Ok(self.receipt.ack(AckPermit(())).await),
         }
     }
 
@@ -252,8 +253,8 @@ impl<R: Receipt> Failed<R> {
         let reason = self.error.to_string();
         let dead = DeadDelivery { consumer, business_key, message: &self.message, reason: &reason };
         match store.record_dead(&dead).await {
-            Ok(()) => Ok(self.receipt.ack(AckPermit(())).await),
-            Err(error) => Err((self, error)),
+            Err(error) if stands(Safeguard::DeadRecordCommitted) => Err((self, error)),
+            Ok(()) | Err(_) => Ok(self.receipt.ack(AckPermit(())).await),
         }
     }
 }
@@ -343,6 +344,16 @@ pub struct Unit<R, H> {
 impl<R, H> Unit<R, H> {
     fn work(&self) -> Work<'_, H> {
         Work { operation: &self.operation, message: &self.delivery.message, handler: &self.handler }
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl<R, H> Concluded<R, H> {
+    /// A repeat that nobody has looked up: what a missing guard makes of a hint.
+    pub(crate) fn believed(unit: Unit<R, H>) -> Self {
+        let Unit { delivery, operation, handler } = unit;
+        let result = conclude(Ok(Processed::Duplicate), delivery.message, delivery.receipt);
+        Self { result, operation, handler }
     }
 }
 

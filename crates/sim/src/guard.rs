@@ -37,4 +37,9 @@ store_guards! {
     ReplayStatus "replay-status" "Only a sent event is replayed.",
     DiscardStatus "discard-status" "Only an event that waits or is dead is put aside.",
     PurgeStatus "purge-status" "Only sent events are purged.",
+    MarkerUnique "marker-unique" "A key has one marker.",
+    FirstStepUnique "first-step-unique" "Only one transaction writes the first progress of an aggregate.",
+    ProgressLock "progress-lock" "The progress of an aggregate is locked when it is read.",
+    UnparkLease "unpark-lease" "A parked delivery is removed only under its own lease.",
+    ParkEndsLease "park-ends-lease" "Parking a delivery again ends the lease on it.",
 }

@@ -29,6 +29,7 @@ use consign_core::declared::DeclaredConsumer;
 use consign_core::time::Monotonic;
 
 use crate::book::Book;
+use crate::guard::StoreGuard;
 use crate::options::{Faults, Strikes};
 
 use options::ConsumerOptions;
@@ -53,14 +54,19 @@ struct Ended {
 
 impl Consumers {
     /// The consumers of these options; the facts of the outbox come first.
-    pub fn new(options: ConsumerOptions, faults: Faults, outbox: Vec<facts::Fact>, book: &mut Book) -> Self {
+    pub fn new(
+        options: ConsumerOptions,
+        faults: Faults,
+        missing: Option<StoreGuard>,
+        outbox: Vec<facts::Fact>,
+        book: &mut Book,
+    ) -> Self {
         let mut state = State::new(options.seed, faults, options.rule, options.processes);
         (state.deliveries.prefetch, state.deliveries.counts) = (options.prefetch, options.counts);
-        state.facts = outbox;
+        (state.facts, state.missing) = (outbox, missing);
         let consumer = facts::consumer(options.rule, options.accounts, options.fingerprint);
         let settings = &options.settings;
-        let bounds =
-            consign_core::consumer::Bounds { rows: settings.batch, bytes: settings.batch_bytes };
+        let bounds = consign_core::consumer::Bounds { rows: settings.batch, bytes: settings.batch_bytes };
         let process = |_| Process::new(settings.workers, bounds);
         let mut consumers = Self {
             shared: Shared::new(state),

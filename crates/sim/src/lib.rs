@@ -13,9 +13,9 @@ pub mod book;
 pub mod broker;
 pub mod draw;
 pub mod guard;
+pub mod inbox;
 #[cfg(feature = "mutants")]
 pub mod mutants;
-pub mod inbox;
 pub mod options;
 pub mod queue;
 pub mod render;

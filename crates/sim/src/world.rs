@@ -183,7 +183,8 @@ impl World {
         }
         self.schedule(millis(100), Event::Chaos);
         if let Some(options) = self.options.consumers.clone() {
-            self.consumers = Some(Consumers::new(options, self.faults, facts, &mut self.book));
+            self.consumers =
+                Some(Consumers::new(options, self.faults, self.options.missing, facts, &mut self.book));
         }
     }
 

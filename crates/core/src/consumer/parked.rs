@@ -30,6 +30,9 @@ pub enum AnyReceipt<R, S> {
     Broker(R),
     /// From the consumer's own database.
     Parked(ParkedReceipt<S>),
+    /// Acknowledged before its time, as a missing guard would do.
+    #[cfg(feature = "mutants")]
+    Spent,
 }
 
 impl<R, S: Parking> AnyReceipt<R, S> {
@@ -44,6 +47,15 @@ impl<R, S: Parking> AnyReceipt<R, S> {
         let ParkedDelivery { id, lease_token, reason, overdue, message } = parked;
         let receipt = Self::Parked(ParkedReceipt { store, id, lease_token });
         (Delivery { message, receipt }, Wait { reason, overdue })
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl<R: Receipt, S: Parking> AnyReceipt<R, S> {
+    /// Acknowledges now, whatever becomes of the delivery.
+    pub(super) async fn spend(&mut self) {
+        let receipt = std::mem::replace(self, Self::Spent);
+        let _ = receipt.ack(AckPermit(())).await;
     }
 }
 
@@ -62,6 +74,8 @@ impl<R: Receipt, S: Parking> Receipt for AnyReceipt<R, S> {
         match self {
             Self::Broker(receipt) => receipt.ack(permit).await,
             Self::Parked(receipt) => receipt.ack(permit).await,
+            #[cfg(feature = "mutants")]
+            Self::Spent => Ok(()),
         }
     }
 
@@ -70,6 +84,8 @@ impl<R: Receipt, S: Parking> Receipt for AnyReceipt<R, S> {
         match self {
             Self::Broker(receipt) => receipt.retry(delay).await,
             Self::Parked(_) => Ok(()),
+            #[cfg(feature = "mutants")]
+            Self::Spent => Ok(()),
         }
     }
 }

@@ -14,9 +14,10 @@ use crate::filter::{Hint, RepeatFilter};
 use crate::inbox::{Committed, Concluded, Failed, Handler, Inbox, ProcessError, Processed, Unit};
 use crate::lease::Publish;
 use crate::operation::Operation;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Proof};
 use crate::ports::{Destination, InboxStore, Lane, ParkDelivery, ParkReason, Parking, StoreError};
 use crate::route::Route;
+use crate::safeguard::{Safeguard, stands};
 
 /// Everything the batches of one consumer share.
 #[derive(Debug)]
@@ -78,6 +79,12 @@ where
         report.course.rows = units.len();
         report.totals.batches = 1;
         let mut tries = 0;
+        #[cfg(feature = "mutants")]
+        if !stands(Safeguard::CommitBeforeAck) {
+            for unit in &mut units {
+                unit.delivery.receipt.spend().await;
+            }
+        }
         loop {
             let mut in_hand = Vec::new();
             for concluded in self.run(units, look_first).await {
@@ -87,6 +94,11 @@ where
                     Err(failed) => match &failed.error {
                         ProcessError::Store(_) | ProcessError::CommitUnknown(_) => {
                             in_hand.push((failed, operation, handler));
+                        }
+                        ProcessError::Handler(_) | ProcessError::Gap { .. }
+                            if report.course.rows > 1 && !stands(Safeguard::AckByDelivery) =>
+                        {
+                            let _ = failed.dead_lettered(&unproven()).await;
                         }
                         ProcessError::Handler(_) | ProcessError::Gap { .. } => {
                             self.failed(failed, &operation, overdue, &mut report).await;
@@ -131,12 +143,17 @@ where
             }
         }
         let mut concluded = self.inbox.process_all(unknown, look_first).await;
+        #[cfg(feature = "mutants")]
+        if !stands(Safeguard::HintIsChecked) {
+            concluded.extend(known.drain(..).map(Concluded::believed));
+        }
         if !known.is_empty() {
             concluded.extend(self.inbox.process_all(known, true).await);
         }
         let applied = |concluded: &&Concluded<R, H>| {
             let processed = concluded.result.as_ref().map(|committed| committed.processed);
             matches!(processed, Ok(Processed::Applied | Processed::Duplicate))
+                || !stands(Safeguard::FilterHearsCommits)
         };
         let remembered: Vec<&Operation> =
             concluded.iter().filter(applied).map(|concluded| &concluded.operation).collect();
@@ -196,7 +213,7 @@ where
         let attempt = failed.message.delivery_count.max(1);
         let detail = failed.error.to_string();
         if let ProcessError::Gap { aggregate, version, .. } = &failed.error {
-            if overdue {
+            if overdue && stands(Safeguard::GapEnds) {
                 return self.bury(failed, Some(operation), report).await;
             }
             let aggregate = aggregate.clone();
@@ -206,7 +223,7 @@ where
             let parked = Parked { reason: ParkReason::Gap, detail: &detail, attempts, step, delay };
             return self.park(failed, operation, parked, report).await;
         }
-        if attempt >= self.settings.attempts_max {
+        if attempt >= self.settings.attempts_max && stands(Safeguard::LastAttempt) {
             return self.bury(failed, Some(operation), report).await;
         }
         let delay = self.pause(attempt);
@@ -297,6 +314,7 @@ where
                 let publish = self.dead_letter(&failed.message, &reason, route.clone());
                 match destination.publish(Lane::Window, publish).await {
                     Outcome::Confirmed(proof) => failed.dead_lettered(&proof).await,
+                    _ if !stands(Safeguard::DeadLetterProof) => failed.dead_lettered(&unproven()).await,
                     outcome => {
                         self.tell(&News::NotDead { key, why: &format!("{outcome:?}") });
                         let pause = self.pause(self.settings.attempts_max);
@@ -353,6 +371,11 @@ where
     fn attempts(&self) -> std::sync::MutexGuard<'_, Attempts> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a missing guard takes for a proof.
+fn unproven() -> Proof {
+    Proof::Appended { partition: 0, offset: 0 }
 }
 
 /// How a delivery is parked.

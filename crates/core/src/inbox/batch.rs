@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::inbox::unit::{self, Halt, blame};
 use crate::inbox::{Handler, ProcessError, Processed, Work};
 use crate::ports::{InboxStore, StoreError};
+use crate::safeguard::{Safeguard, stands};
 
 /// How often a unit of work that lost a lock race is run again before its deliveries are handed back.
 const CONTENDED_TRIES: u32 = 5;
@@ -53,7 +54,10 @@ fn rounds<H>(work: &[Work<'_, H>], look_first: bool) -> VecDeque<Group> {
     let mut rounds: VecDeque<Group> = VecDeque::new();
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for (index, work) in work.iter().enumerate() {
-        let round = *seen.entry(work.operation.key.as_str()).and_modify(|round| *round += 1).or_insert(0);
+        let mut round = *seen.entry(work.operation.key.as_str()).and_modify(|round| *round += 1).or_insert(0);
+        if !stands(Safeguard::CopiesInTurn) {
+            round = 0;
+        }
         if round == rounds.len() {
             rounds.push_back(Group { members: Vec::new(), look: look_first || round > 0, tries: 0 });
         }
@@ -119,8 +123,10 @@ where
             let Work { operation, message, .. } = self.work[index];
             let result = match operation.same_as(&marker) {
                 Ok(true) => Ok(Processed::Duplicate),
+                Ok(false) if !stands(Safeguard::ConflictIsRecorded) => Ok(Processed::Duplicate),
                 Ok(false) => match self.store.record_conflict(operation, message, &marker).await {
                     Ok(()) => Ok(Processed::Conflict),
+                    Err(_) if !stands(Safeguard::ConflictRecordCommitted) => Ok(Processed::Conflict),
                     Err(error) => Err(blame(error)),
                 },
                 // Nothing is wrong with the message: it waits until the config knows the version.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::guard::{Progress, Verdict};
 use crate::inbox::{EachFailed, Handler, HandlerError, ProcessError, Processed, Work};
 use crate::ports::{Advance, CommitError, InboxStore, InboxTransaction, Mark, StoreError};
+use crate::safeguard::{Safeguard, stands};
 
 /// Why a unit was rolled back.
 #[derive(Debug)]
@@ -25,23 +26,42 @@ where
     S: InboxStore,
     H: Handler<S::Transaction>,
 {
-    let mut tx = store.begin().await.map_err(|error| Halt::Whole(ProcessError::Store(error)))?;
-    if let Err(halt) = steps(&mut tx, work).await {
+    let mut tx = begin(store).await?;
+    if let Err(halt) = take_keys(&mut tx, work).await {
+        return Err(roll_back(tx, halt).await);
+    }
+    if !stands(Safeguard::MarkerInTransaction) {
+        let _ = tx.commit().await;
+        tx = begin(store).await?;
+    }
+    if let Err(halt) = changes(&mut tx, work).await {
         return Err(roll_back(tx, halt).await);
     }
     match tx.commit().await {
         Ok(()) => Ok(()),
+        Err(CommitError::RolledBack(_)) if !stands(Safeguard::RollbackIsNotCommitted) => Ok(()),
+        Err(CommitError::Unknown(_)) if !stands(Safeguard::UnknownIsNotCommitted) => Ok(()),
         Err(CommitError::RolledBack(error)) => Err(located(work.len(), None, blame(error))),
         Err(CommitError::Unknown(error)) => Err(Halt::Whole(ProcessError::CommitUnknown(error))),
     }
 }
 
-async fn steps<Tx: InboxTransaction, H: Handler<Tx>>(tx: &mut Tx, work: &[Work<'_, H>]) -> Result<(), Halt> {
+async fn begin<S: InboxStore>(store: &S) -> Result<S::Transaction, Halt> {
+    store.begin().await.map_err(|error| Halt::Whole(ProcessError::Store(error)))
+}
+
+async fn take_keys<Tx: InboxTransaction, H>(tx: &mut Tx, work: &[Work<'_, H>]) -> Result<(), Halt> {
     match mark(tx, work).await {
-        Ok(Mark::Inserted) => {}
-        Ok(Mark::Taken) => return Err(Halt::Taken),
-        Err(error) => return Err(located(work.len(), None, blame(error))),
+        Ok(Mark::Inserted) => Ok(()),
+        Ok(Mark::Taken) => Err(Halt::Taken),
+        Err(error) => Err(located(work.len(), None, blame(error))),
     }
+}
+
+async fn changes<Tx: InboxTransaction, H: Handler<Tx>>(
+    tx: &mut Tx,
+    work: &[Work<'_, H>],
+) -> Result<(), Halt> {
     let advances = judge(tx, work).await?;
     H::apply_each(tx, work).await.map_err(|EachFailed { at, error }| {
         let error = match error {
@@ -108,7 +128,10 @@ async fn save<Tx: InboxTransaction, H>(
     work: &[Work<'_, H>],
     advances: &Advances<'_>,
 ) -> Result<(), Halt> {
-    let Some(first) = work.first().filter(|_| !advances.is_empty()) else { return Ok(()) };
+    let Some(first) = work.first().filter(|_| !advances.is_empty() && stands(Safeguard::ProgressIsSaved))
+    else {
+        return Ok(());
+    };
     let rows: Vec<Advance<'_>> = advances
         .iter()
         .map(|(aggregate, (progress, first))| Advance {
@@ -150,6 +173,12 @@ pub(super) fn blame(error: StoreError) -> ProcessError {
 }
 
 async fn roll_back<Tx: InboxTransaction>(tx: Tx, halt: Halt) -> Halt {
+    let guard =
+        if matches!(halt, Halt::Taken) { Safeguard::TakenRollsBack } else { Safeguard::RefusalRollsBack };
+    if !stands(guard) {
+        let _ = tx.commit().await;
+        return halt;
+    }
     let Err(rollback) = tx.rollback().await else { return halt };
     match halt {
         // What was found holds whatever becomes of the connection; a failed rollback only costs that.

@@ -41,7 +41,14 @@ impl State {
         for entry in &open.entries {
             let wanted = key(entry.order);
             let marked = open.markers.iter().any(|(marker, _)| *marker == wanted);
-            require!(self.book, "I16", None, marked, "order {} has an effect without its marker", entry.order);
+            require!(
+                self.book,
+                "I16",
+                None,
+                marked,
+                "order {} has an effect without its marker",
+                entry.order
+            );
             let before = self.tables.entries.get(&entry.order).map_or(0, Vec::len);
             require!(self.book, "I17", None, before == 0, "order {} has a second effect", entry.order);
         }
@@ -149,7 +156,8 @@ impl State {
 
     /// A COMMIT got no answer.
     pub fn lost_commit(&mut self, number: usize, applied: bool) {
-        let orders: Vec<i64> = self.tables.transaction(number).entries.iter().map(|entry| entry.order).collect();
+        let orders: Vec<i64> =
+            self.tables.transaction(number).entries.iter().map(|entry| entry.order).collect();
         self.unknown_commits.extend(orders.into_iter().map(|order| (order, applied)));
     }
 

@@ -20,7 +20,10 @@ use super::situations::Met;
 enum Place {
     Ready,
     /// A channel of this process holds it.
-    Held { process: usize, channel: u64 },
+    Held {
+        process: usize,
+        channel: u64,
+    },
     /// It was handed back, or its channel died, and it is not ready yet.
     Returning,
     /// Acknowledged.
@@ -80,7 +83,8 @@ impl Deliveries {
 
     /// Facts that a process holds.
     pub fn held_by(&self, process: usize) -> Vec<usize> {
-        let held = |copy: &&Carried| matches!(copy.place, Place::Held { process: holder, .. } if holder == process);
+        let held =
+            |copy: &&Carried| matches!(copy.place, Place::Held { process: holder, .. } if holder == process);
         self.copies.iter().filter(held).map(|copy| copy.fact).collect()
     }
 
@@ -124,7 +128,8 @@ impl State {
     pub fn replace_channel(&mut self, process: usize) {
         self.deliveries.channels[process] += 1;
         for copy in 0..self.deliveries.copies.len() {
-            if matches!(self.deliveries.copies[copy].place, Place::Held { process: holder, .. } if holder == process) {
+            if matches!(self.deliveries.copies[copy].place, Place::Held { process: holder, .. } if holder == process)
+            {
                 self.give_back(copy, Duration::ZERO);
             }
         }

@@ -118,7 +118,8 @@ pub fn consumer(rule: Rule, accounts: bool, fingerprint: bool) -> DeclaredConsum
     if accounts {
         statements.insert(0, statement(award));
     }
-    let compared = |column: &str, binding: &str| ComparedBinding { column: column.into(), binding: binding.into() };
+    let compared =
+        |column: &str, binding: &str| ComparedBinding { column: column.into(), binding: binding.into() };
     let comparison = if fingerprint {
         DeclaredComparison::Fingerprint(vec!["user".into(), "amount".into()])
     } else {

@@ -67,7 +67,9 @@ impl Locks {
         let mut at = transaction;
         // A chain is no longer than there are waiters: circles are never closed.
         for _ in 0..=self.waiters.len() {
-            let Some(waiter) = self.waiters.iter().find(|waiter| waiter.transaction == at) else { return false };
+            let Some(waiter) = self.waiters.iter().find(|waiter| waiter.transaction == at) else {
+                return false;
+            };
             match self.holder(&waiter.key) {
                 Some(holder) if holder == goal => return true,
                 Some(holder) => at = holder,
@@ -91,7 +93,8 @@ impl Locks {
     /// Lets go of everything that a transaction holds, and returns who waited for any of it.
     pub fn release(&mut self, transaction: usize) -> Vec<Waiter> {
         self.waiters.retain(|waiter| waiter.transaction != transaction);
-        let (released, held) = std::mem::take(&mut self.held).into_iter().partition(|(_, by)| *by == transaction);
+        let (released, held) =
+            std::mem::take(&mut self.held).into_iter().partition(|(_, by)| *by == transaction);
         self.held = held;
         let released: Vec<(LockKey, usize)> = released;
         let free = |waiter: &mut Waiter| released.iter().any(|(key, _)| *key == waiter.key);

@@ -99,8 +99,11 @@ impl Consumers {
             return;
         }
         let incarnation = state.processes[process].incarnation + 1;
-        state.processes[process] =
-            super::shared::ProcessState { alive: true, incarnation, ..super::shared::ProcessState::default() };
+        state.processes[process] = super::shared::ProcessState {
+            alive: true,
+            incarnation,
+            ..super::shared::ProcessState::default()
+        };
         state.running = (process, 0);
         state.note("starts", None, incarnation);
         state.turn_soon(process);
@@ -142,7 +145,8 @@ impl Consumers {
         state.running = (process, 0);
         state.note("crashes", None, 0);
         let owner = (process, state.processes[process].incarnation);
-        let inside = state.tables.open.iter().flatten().any(|open| open.owner == owner && !open.markers.is_empty());
+        let inside =
+            state.tables.open.iter().flatten().any(|open| open.owner == owner && !open.markers.is_empty());
         state.book.met.meet_if(inside, Met::CrashBeforeCommit);
         let held = state.deliveries.held_by(process);
         let unacknowledged = held.iter().any(|fact| {

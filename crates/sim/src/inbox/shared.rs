@@ -11,6 +11,7 @@ use consign_core::time::Monotonic;
 
 use crate::book::Book;
 use crate::draw::Seeded;
+use crate::guard::StoreGuard;
 use crate::options::{Fault, Faults, Strikes, millis};
 use crate::queue::Queue;
 use crate::trace::Actor;
@@ -21,7 +22,7 @@ use super::tables::{Broken, Tables};
 
 /// Something that is to happen.
 #[derive(Debug)]
-pub enum Alarm {
+pub(super) enum Alarm {
     /// An await of a task goes on.
     Wake { task: usize, ticket: u64, wake: Wake },
     /// A process looks around.
@@ -77,6 +78,8 @@ pub struct ProcessState {
 pub struct State {
     /// What is written down, with the time.
     pub book: Book,
+    /// A guard of the database that is missing.
+    pub missing: Option<StoreGuard>,
     /// Randomness.
     pub draw: Seeded,
     /// Faults that may happen now.
@@ -88,7 +91,7 @@ pub struct State {
     /// How many strikes were drawn.
     pub struck: u32,
     /// What is to happen.
-    pub alarms: Queue<Alarm>,
+    pub(super) alarms: Queue<Alarm>,
     /// The database.
     pub tables: Tables,
     /// The queue.
@@ -140,6 +143,7 @@ impl State {
         let start = Monotonic::default();
         Self {
             book: Book::new(start, false),
+            missing: None,
             draw: Seeded::new(seed),
             faults,
             strikes: Strikes::default(),
@@ -183,8 +187,13 @@ impl State {
         strikes
     }
 
+    /// True unless a mutant has taken the guard away.
+    pub fn guards(&self, guard: StoreGuard) -> bool {
+        self.missing != Some(guard)
+    }
+
     /// Lets something happen after a delay.
-    pub fn schedule(&mut self, delay: Duration, alarm: Alarm) {
+    pub(super) fn schedule(&mut self, delay: Duration, alarm: Alarm) {
         let tie = self.draw.next();
         self.alarms.push(self.book.now.plus(delay), tie, alarm);
     }
@@ -196,7 +205,11 @@ impl State {
 
     /// The way of a request or an answer.
     fn trip(&mut self) -> Duration {
-        if self.strikes(Fault::SlowInbox, 4) { self.span(4_000) } else { Duration::from_micros(self.draw.below(9_000)) }
+        if self.strikes(Fault::SlowInbox, 4) {
+            self.span(4_000)
+        } else {
+            Duration::from_micros(self.draw.below(9_000))
+        }
     }
 
     /// The number of the fact that a message carries.

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use consign_core::delivery::Message;
 use consign_core::operation::{Operation, StoredMarker};
-use consign_core::ports::{
-    DeadDelivery, InboxStore, ParkDelivery, ParkedDelivery, Parking, StoreError,
-};
+use consign_core::ports::{DeadDelivery, InboxStore, ParkDelivery, ParkedDelivery, Parking, StoreError};
 
+use crate::guard::StoreGuard;
 use crate::options::Fault;
 
 use super::shared::{Shared, State};
@@ -143,7 +142,8 @@ impl Parking for SimInbox {
             .change(|state| {
                 let fact = state.fact_of(parked.message.id.as_deref());
                 state.note("is parked", fact, u64::from(parked.attempts));
-                let again = state.tables.park(parked, state.book.now);
+                let again =
+                    state.tables.park(parked, state.book.now, state.guards(StoreGuard::ParkEndsLease));
                 state.book.met.meet_if(again, Met::ParkedTwice);
             })
             .await;
@@ -166,8 +166,10 @@ impl Parking for SimInbox {
 
     async fn unpark(&self, id: i64, lease_token: &str) -> Result<bool, StoreError> {
         self.change(|state| {
-            let Some(row) = state.tables.unpark(id, lease_token) else {
-                state.book.met.meet(Met::ParkedLeaseLost);
+            let asks = state.guards(StoreGuard::UnparkLease);
+            let Some(row) = state.tables.unpark(id, lease_token, asks) else {
+                let taken = state.tables.parked.iter().any(|row| row.id == id && row.lease.is_some());
+                state.book.met.meet_if(taken, Met::ParkedLeaseLost);
                 return false;
             };
             let fact = state.fact_of(row.message.id.as_deref());

@@ -168,8 +168,8 @@ impl Tables {
         }
     }
 
-    /// Parks a message; `true` when it was parked already.
-    pub fn park(&mut self, parked: &ParkDelivery<'_>, now: Monotonic) -> bool {
+    /// Parks a message, which ends a lease on it; `true` when it was parked already.
+    pub fn park(&mut self, parked: &ParkDelivery<'_>, now: Monotonic, ends_lease: bool) -> bool {
         let same = |row: &&mut Parked| {
             row.consumer == parked.consumer
                 && row.message.id == parked.message.id
@@ -179,7 +179,9 @@ impl Tables {
         let due_at = now.plus(parked.delay);
         if let Some(row) = self.parked.iter_mut().find(same) {
             (row.reason, row.attempts, row.step, row.due_at) = (parked.reason, parked.attempts, step, due_at);
-            row.lease = None;
+            if ends_lease {
+                row.lease = None;
+            }
             return true;
         }
         self.parked_ids += 1;
@@ -197,7 +199,13 @@ impl Tables {
     }
 
     /// Leases parked deliveries that are due.
-    pub fn due(&mut self, consumer: &str, limit: u32, lease: Duration, now: Monotonic) -> Vec<ParkedDelivery> {
+    pub fn due(
+        &mut self,
+        consumer: &str,
+        limit: u32,
+        lease: Duration,
+        now: Monotonic,
+    ) -> Vec<ParkedDelivery> {
         let free = |row: &Parked| row.lease.as_ref().is_none_or(|(_, until)| *until <= now);
         let next = |row: &Parked| {
             let step = row.step.as_ref().filter(|_| row.reason == ParkReason::Gap);
@@ -233,9 +241,9 @@ impl Tables {
         deliveries
     }
 
-    /// Removes a parked delivery, if the lease is still this one.
-    pub fn unpark(&mut self, id: i64, lease_token: &str) -> Option<Parked> {
-        let held = |row: &Parked| row.lease.as_ref().is_some_and(|(token, _)| token == lease_token);
+    /// Removes a parked delivery, if the lease is still this one, or nobody asks.
+    pub fn unpark(&mut self, id: i64, lease_token: &str, asks: bool) -> Option<Parked> {
+        let held = |row: &Parked| !asks || row.lease.as_ref().is_some_and(|(token, _)| token == lease_token);
         let at = self.parked.iter().position(|row| row.id == id && held(row))?;
         Some(self.parked.remove(at))
     }

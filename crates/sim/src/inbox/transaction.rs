@@ -9,6 +9,7 @@ use consign_core::operation::{Comparison, Operation, StoredMarker};
 use consign_core::ports::{Advance, CommitError, EachError, InboxTransaction, Mark, StoreError};
 use consign_core::value::Value;
 
+use crate::guard::StoreGuard;
 use crate::options::Fault;
 
 use super::facts::{AMOUNT_MAX, AWARD, ENTER};
@@ -284,12 +285,15 @@ impl InboxTransaction for SimTransaction {
             return Err(StoreError::Data("business_key is longer than its column".into()));
         }
         let key = place(&operation.consumer, &operation.key);
-        let committed = self.shared.state().tables.markers.contains_key(&key);
+        let (committed, unique) = {
+            let state = self.shared.state();
+            (state.tables.markers.contains_key(&key), state.guards(StoreGuard::MarkerUnique))
+        };
         // The unique key decides: while another transaction holds it, nobody knows yet.
-        let waited = !committed && self.lock(LockKey::Marker(key.clone())).await?;
+        let waited = unique && !committed && self.lock(LockKey::Marker(key.clone())).await?;
         let mut state = self.shared.state();
         let fact = state.fact_of(operation.event_id.as_ref().map(consign_core::event::EventId::as_str));
-        let taken = state.tables.markers.contains_key(&key)
+        let taken = (unique && state.tables.markers.contains_key(&key))
             || state.tables.transaction(self.number).markers.iter().any(|(own, _)| *own == key);
         state.note(if taken { "marker is taken" } else { "marks" }, fact, self.number as u64);
         state.book.met.meet_if(waited && taken, Met::WaitEndedTaken);
@@ -319,7 +323,7 @@ impl InboxTransaction for SimTransaction {
                 let state = self.shared.state();
                 state.tables.progress.contains_key(&key) || state.tables.locks.is_held(&lock)
             };
-            if exists {
+            if exists && self.shared.state().guards(StoreGuard::ProgressLock) {
                 self.lock(lock).await?;
             }
             found.push(self.shared.state().tables.progress.get(&key).cloned());
@@ -333,7 +337,8 @@ impl InboxTransaction for SimTransaction {
             let key = place(consumer, advance.aggregate);
             self.lock(LockKey::Progress(key.clone())).await?;
             let mut state = self.shared.state();
-            if advance.first && state.tables.progress.contains_key(&key) {
+            let unique = state.guards(StoreGuard::FirstStepUnique);
+            if unique && advance.first && state.tables.progress.contains_key(&key) {
                 state.book.met.meet(Met::FirstStepRace);
                 return Err(StoreError::Contended("somebody else took the first step".into()));
             }
@@ -383,9 +388,7 @@ impl InboxTransaction for SimTransaction {
         match fate {
             Fate::Committed => Ok(()),
             Fate::RolledBack(error) => Err(CommitError::RolledBack(error)),
-            Fate::Unknown => {
-                Err(CommitError::Unknown(StoreError::CommitUnknown("connection lost".into())))
-            }
+            Fate::Unknown => Err(CommitError::Unknown(StoreError::CommitUnknown("connection lost".into()))),
         }
     }
 
