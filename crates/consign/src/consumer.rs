@@ -12,6 +12,7 @@ use consign_core::filter::RepeatFilter;
 use consign_core::inbox::{Handler, Inbox, ProcessError, Processed, Unit};
 use consign_core::operation::Operation;
 use consign_core::ports::{Destination, InboxStore, InboxTransaction, ParkedDelivery, Parking, Source};
+use consign_core::time::Monotonic;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -117,7 +118,8 @@ where
         let bounds = Bounds { rows: self.settings.batch, bytes: self.settings.batch_bytes };
         let limit = u32::try_from(self.settings.batch).unwrap_or(u32::MAX);
         let store = Arc::new(self.inbox.store().clone());
-        let parked = ParkedSource::new(Arc::clone(&store), self.consumer.name(), limit, Arc::clone(&wake));
+        let parked =
+            ParkedSource::new(Arc::clone(&store), self.consumer.name(), limit, Arc::clone(&wake), self.clock);
         let lanes = Lanes::new(self.settings.workers, bounds);
         let process = Process {
             consumer: self.consumer.name().to_owned(),
@@ -194,7 +196,7 @@ where
                     }
                     None => ended = true,
                 },
-                delivery = parked.next(), if !stopping && !full => self.accept_parked(delivery),
+                (delivery, until) = parked.next(), if !stopping && !full => self.accept_parked(delivery, until),
                 () = sleep_until(linger_until.unwrap_or_else(Instant::now)), if linger_until.is_some() => {}
                 () = shutdown.requested(), if !stopping => {
                     stopping = true;
@@ -248,8 +250,8 @@ where
         self.interpret(AnyReceipt::from_broker(delivery), None);
     }
 
-    fn accept_parked(&mut self, parked: ParkedDelivery) {
-        let (delivery, wait) = AnyReceipt::from_parked(Arc::clone(&self.store), parked);
+    fn accept_parked(&mut self, parked: ParkedDelivery, until: Monotonic) {
+        let (delivery, wait) = AnyReceipt::from_parked(Arc::clone(&self.store), parked, until);
         self.interpret(delivery, Some(wait));
     }
 

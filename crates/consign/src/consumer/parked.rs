@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consign_core::ports::{ParkedDelivery, Parking, StoreError};
+use consign_core::time::Monotonic;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+
+use crate::clock::ProcessClock;
 
 /// How long a delivery belongs to the process that took it. A handler that takes longer is run a second time, and the
 /// marker makes that a repeat.
@@ -25,17 +28,25 @@ pub(super) struct ParkedSource<S> {
     store: Arc<S>,
     consumer: String,
     limit: u32,
-    ready: VecDeque<ParkedDelivery>,
+    /// Each with the end of its lease.
+    ready: VecDeque<(ParkedDelivery, Monotonic)>,
     idle: Duration,
     next_at: Instant,
     wake: Arc<Notify>,
+    clock: ProcessClock,
     /// A look under way. It is kept here, so that dropping the future of `next` loses no leased row.
-    looking: Option<JoinHandle<Result<Vec<ParkedDelivery>, StoreError>>>,
+    looking: Option<(JoinHandle<Result<Vec<ParkedDelivery>, StoreError>>, Monotonic)>,
     said: bool,
 }
 
 impl<S: Parking + 'static> ParkedSource<S> {
-    pub(super) fn new(store: Arc<S>, consumer: &str, limit: u32, wake: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        store: Arc<S>,
+        consumer: &str,
+        limit: u32,
+        wake: Arc<Notify>,
+        clock: ProcessClock,
+    ) -> Self {
         let consumer = consumer.to_owned();
         Self {
             store,
@@ -45,28 +56,32 @@ impl<S: Parking + 'static> ParkedSource<S> {
             idle: IDLE_MIN,
             next_at: Instant::now(),
             wake,
+            clock,
             looking: None,
             said: false,
         }
     }
 
-    /// The next delivery that is due. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> ParkedDelivery {
+    /// The next delivery that is due, with the end of its lease. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> (ParkedDelivery, Monotonic) {
         loop {
             if let Some(parked) = self.ready.pop_front() {
                 return parked;
             }
-            let Some(looking) = &mut self.looking else {
+            let Some((looking, until)) = &mut self.looking else {
                 tokio::select! {
                     () = sleep_until(self.next_at) => {}
                     () = self.wake.notified() => self.idle = IDLE_MIN,
                 }
-                self.looking = Some(self.look());
+                // Counted from before the look, so that the database's lease never ends first.
+                let until = self.clock.now().plus(LEASE);
+                self.looking = Some((self.look(), until));
                 continue;
             };
-            let looked = looking.await;
+            let (looked, until) = (looking.await, *until);
             self.looking = None;
-            self.looked(looked.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string()))));
+            let looked = looked.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())));
+            self.looked(looked, until);
         }
     }
 
@@ -75,14 +90,14 @@ impl<S: Parking + 'static> ParkedSource<S> {
         tokio::spawn(async move { store.due(&consumer, limit, LEASE).await })
     }
 
-    fn looked(&mut self, looked: Result<Vec<ParkedDelivery>, StoreError>) {
+    fn looked(&mut self, looked: Result<Vec<ParkedDelivery>, StoreError>, until: Monotonic) {
         let pause = match looked {
             Ok(due) if due.is_empty() => {
                 self.idle = (self.idle * 2).min(IDLE_MAX);
                 self.idle
             }
             Ok(due) => {
-                self.ready.extend(due);
+                self.ready.extend(due.into_iter().map(|parked| (parked, until)));
                 self.idle = IDLE_MIN;
                 Duration::ZERO
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::delivery::{AckPermit, Delivery, Receipt, ReceiptLost};
 use crate::ports::{ParkReason, ParkedDelivery, Parking};
+use crate::time::Monotonic;
 
 /// The handle on a parked delivery: its row, under a lease.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub struct ParkedReceipt<S> {
     store: Arc<S>,
     id: i64,
     lease_token: String,
+    /// When the lease ends, by the process's clock.
+    until: Monotonic,
 }
 
 /// What is known of a parked delivery besides its message.
@@ -42,11 +45,16 @@ impl<R, S: Parking> AnyReceipt<R, S> {
         Delivery { message, receipt: Self::Broker(receipt) }
     }
 
-    /// A delivery that the store handed out, and what is known of its wait.
-    pub fn from_parked(store: Arc<S>, parked: ParkedDelivery) -> (Delivery<Self>, Wait) {
+    /// A delivery that the store handed out under a lease until then, and what is known of its wait.
+    pub fn from_parked(store: Arc<S>, parked: ParkedDelivery, until: Monotonic) -> (Delivery<Self>, Wait) {
         let ParkedDelivery { id, lease_token, reason, overdue, message } = parked;
-        let receipt = Self::Parked(ParkedReceipt { store, id, lease_token });
+        let receipt = Self::Parked(ParkedReceipt { store, id, lease_token, until });
         (Delivery { message, receipt }, Wait { reason, overdue })
+    }
+
+    /// True when the delivery belongs to whoever takes it next: its lease is over.
+    pub(super) fn lapsed(&self, now: Monotonic) -> bool {
+        matches!(self, Self::Parked(parked) if parked.until <= now)
     }
 }
 

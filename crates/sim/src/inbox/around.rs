@@ -116,8 +116,12 @@ impl Surroundings for Around {
             News::Processed { operation, processed } => state.processed(operation, processed),
             News::Refused { operation, error } => {
                 let fact = state.fact_of_operation(operation);
-                let early = matches!(error, ProcessError::Gap { .. });
-                state.note(if early { "came too early" } else { "was refused" }, fact, 0);
+                if let (ProcessError::Gap { expected, version, .. }, Some(number)) = (error, fact) {
+                    state.note("came too early", fact, 0);
+                    state.check_early(number, *expected, *version);
+                } else {
+                    state.note("was refused", fact, 0);
+                }
             }
             News::InHand { operation, tries, .. } => {
                 let fact = state.fact_of_operation(operation);

@@ -144,14 +144,27 @@ impl State {
         }
         let Some(number) = fact else { return };
         let fact = &self.facts[number];
-        let last = self.streams.get(&fact.stream).copied().unwrap_or(0);
-        let early = self.rule == Rule::Sequential && fact.version > last + 1;
         let guilty = fact.undecodable
             || self.refused_orders.contains(&fact.order)
             || self.missed_users.contains(&fact.user)
             || self.conflicting(fact)
-            || early;
+            || self.early.contains(&number);
         require!(self.book, "I10", Some(number), guilty, "put aside for no reason: {:?}", self.facts[number]);
+    }
+
+    /// A guard found that a fact came too early: it must be so. Progress only grows, so what it saw was there.
+    pub fn check_early(&mut self, number: usize, expected: i64, version: i64) {
+        let fact = &self.facts[number];
+        let last = self.streams.get(&fact.stream).copied().unwrap_or(0);
+        let early = self.rule == Rule::Sequential && fact.version == version && version > expected;
+        require!(
+            self.book,
+            "I20",
+            Some(number),
+            early && expected <= last + 1,
+            "version {version} was called too early for {expected}, and {last} is applied"
+        );
+        self.early.push(number);
     }
 
     /// A COMMIT got no answer.

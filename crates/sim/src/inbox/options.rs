@@ -60,7 +60,7 @@ impl ConsumerOptions {
             prefetch: 1 + draw.index(12),
             counts: draw.chance(70),
             filter: draw.chance(40),
-            lease: millis(if draw.chance(30) { 40 + draw.below(400) } else { 5_000 }),
+            lease: millis(if draw.chance(30) { 150 + draw.below(400) } else { 5_000 }),
             settings: settings(&mut draw),
         }
     }

@@ -11,7 +11,7 @@ use consign_core::consumer::{AnyReceipt, Batch, Bounds, DeadLetters, Lanes, Repo
 use consign_core::declared::DeclaredChange;
 use consign_core::delivery::Delivery;
 use consign_core::inbox::{Inbox, Unit};
-use consign_core::ports::{ParkedDelivery, StoreError};
+use consign_core::ports::{ParkedDelivery, Parking, StoreError};
 use consign_core::route::{DestinationName, Route};
 use consign_core::time::Monotonic;
 
@@ -33,7 +33,7 @@ type SimWorker = Worker<SimInbox, SimDeadLetters, SimFilter, Around>;
 /// What a task came to.
 pub(super) enum Done {
     Batch(usize, Report),
-    Looked(Result<Vec<ParkedDelivery>, StoreError>),
+    Looked(Result<Vec<ParkedDelivery>, StoreError>, Monotonic),
     Other,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Process {
     worker: Option<Arc<SimWorker>>,
     lanes: Lanes<AnyReceiptHere, DeclaredChange>,
     /// Parked deliveries that were leased and not begun.
-    ready: VecDeque<ParkedDelivery>,
+    ready: VecDeque<(ParkedDelivery, Monotonic)>,
     looking: bool,
     look_at: Monotonic,
     idle: Duration,
@@ -216,8 +216,8 @@ impl Consumers {
     fn accept(&mut self, process: usize) {
         while !self.processes[process].lanes.full() {
             let store = Arc::new(SimInbox(self.shared.clone()));
-            let (delivery, wait) = if let Some(parked) = self.processes[process].ready.pop_front() {
-                let (delivery, wait) = AnyReceipt::from_parked(store, parked);
+            let (delivery, wait) = if let Some((parked, until)) = self.processes[process].ready.pop_front() {
+                let (delivery, wait) = AnyReceipt::from_parked(store, parked, until);
                 (delivery, Some(wait))
             } else if let Some(delivery) = next_delivery(&self.shared, process) {
                 (AnyReceipt::from_broker(delivery), None)
@@ -259,20 +259,21 @@ impl Consumers {
         self.shared.state().processes[process].look_now = false;
         here.looking = true;
         let (store, lease) = (SimInbox(self.shared.clone()), self.options.lease);
+        let until = now.plus(lease);
         let limit = u32::try_from(self.options.settings.batch).unwrap_or(u32::MAX);
         self.spawn(process, async move {
-            Done::Looked(consign_core::ports::Parking::due(&store, CONSUMER, limit, lease).await)
+            Done::Looked(Parking::due(&store, CONSUMER, limit, lease).await, until)
         });
     }
 
-    fn looked(&mut self, process: usize, found: Result<Vec<ParkedDelivery>, StoreError>) {
+    fn looked(&mut self, process: usize, found: Result<Vec<ParkedDelivery>, StoreError>, until: Monotonic) {
         let here = &mut self.processes[process];
         here.looking = false;
         let now = self.shared.state().book.now;
         match found {
             Ok(found) if found.is_empty() => here.idle = (here.idle * 2).min(IDLE_MAX),
             Ok(found) => {
-                here.ready.extend(found);
+                here.ready.extend(found.into_iter().map(|parked| (parked, until)));
                 here.idle = IDLE_MIN;
             }
             Err(_) => here.idle = IDLE_MAX,
@@ -337,7 +338,7 @@ impl Consumers {
                 drop(state);
                 self.processes[process].lanes.finished(lane, course);
             }
-            Done::Looked(found) => self.looked(process, found),
+            Done::Looked(found, until) => self.looked(process, found, until),
             Done::Other => {}
         }
         self.shared.state().turn_soon(process);

@@ -123,6 +123,8 @@ pub struct State {
     pub lost_acks: Vec<usize>,
     /// Orders whose entry the database refused.
     pub refused_orders: Vec<i64>,
+    /// Facts that came before the step before them was applied.
+    pub early: Vec<usize>,
     /// Users whose account was not there when it was wanted.
     pub missed_users: Vec<i64>,
     /// The last version applied to each stream.
@@ -166,6 +168,7 @@ impl State {
             unknown_commits: Vec::new(),
             lost_acks: Vec::new(),
             refused_orders: Vec::new(),
+            early: Vec::new(),
             missed_users: Vec::new(),
             streams: BTreeMap::new(),
             filter: BTreeMap::new(),
