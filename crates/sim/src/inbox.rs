@@ -118,15 +118,9 @@ impl Consumers {
         self.with_book(book, |consumers| consumers.shared.state().check_liveness(since));
     }
 
-    /// Faults that struck, and how many strikes were drawn.
-    pub fn strikes(&self) -> (Strikes, u32) {
-        let state = self.shared.state();
-        (state.strikes, state.struck)
-    }
-
-    /// Strikes that do not happen, by their number in the order they are drawn.
-    pub fn spare(&mut self, strikes: Vec<u32>) {
-        self.shared.state().spared = strikes;
+    /// Faults that struck.
+    pub fn strikes(&self) -> Strikes {
+        self.shared.state().strikes
     }
 
     fn happen(&mut self, alarm: Alarm) {

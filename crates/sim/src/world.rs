@@ -231,7 +231,7 @@ impl World {
         }
         self.finish();
         if let Some(consumers) = &self.consumers {
-            self.strikes.merge(&consumers.strikes().0);
+            self.strikes.merge(&consumers.strikes());
         }
         Ending { book: self.book, strikes: self.strikes, struck: self.struck }
     }

@@ -86,10 +86,6 @@ pub struct State {
     pub faults: Faults,
     /// Faults that struck.
     pub strikes: Strikes,
-    /// Strikes that do not happen, by their number in the order they are drawn.
-    pub spared: Vec<u32>,
-    /// How many strikes were drawn.
-    pub struck: u32,
     /// What is to happen.
     pub(super) alarms: Queue<Alarm>,
     /// The database.
@@ -149,8 +145,6 @@ impl State {
             draw: Seeded::new(seed),
             faults,
             strikes: Strikes::default(),
-            spared: Vec::new(),
-            struck: 0,
             alarms: Queue::new(),
             tables: Tables::default(),
             deliveries: Deliveries::new(processes),
@@ -178,12 +172,7 @@ impl State {
 
     /// A fault of this kind strikes in `percent` of a hundred draws, if it may.
     pub fn strikes(&mut self, fault: Fault, percent: u64) -> bool {
-        if self.free || !self.faults.may(fault) || !self.draw.chance(percent) {
-            return false;
-        }
-        let number = self.struck;
-        self.struck += 1;
-        let strikes = !self.spared.contains(&number);
+        let strikes = !self.free && self.faults.may(fault) && self.draw.chance(percent);
         if strikes {
             self.strikes.count(fault);
         }
