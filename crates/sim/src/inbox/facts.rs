@@ -51,7 +51,8 @@ pub enum Rule {
 }
 
 impl Fact {
-    /// Its payload, with so much padding.
+    /// The same with its payload, and so much padding in it.
+    #[must_use]
     pub fn with_body(mut self, padding: usize) -> Self {
         let Self { order, user, amount, stream, version, .. } = self;
         self.body = Bytes::from(format!(

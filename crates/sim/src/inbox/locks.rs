@@ -105,11 +105,6 @@ impl Locks {
     pub fn is_held(&self, key: &LockKey) -> bool {
         self.holder(key).is_some()
     }
-
-    /// True when a transaction holds this lock.
-    pub fn holds(&self, transaction: usize, key: &LockKey) -> bool {
-        self.holder(key) == Some(transaction)
-    }
 }
 
 #[cfg(test)]
@@ -133,6 +128,6 @@ mod tests {
         let woken: Vec<u64> = locks.release(3).into_iter().map(|waiter| waiter.ticket).collect();
         assert_eq!(woken, [12]);
         assert_eq!(locks.ask(2, &three), Asked::Granted);
-        assert!(locks.holds(2, &two) && !locks.holds(3, &three));
+        assert!(locks.is_held(&two) && locks.is_held(&three));
     }
 }

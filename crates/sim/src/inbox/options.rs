@@ -11,6 +11,7 @@ use super::facts::Rule;
 
 /// What a seed decides about its consumers.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them is drawn or set on its own")]
 pub struct ConsumerOptions {
     /// The seed of what happens to them.
     pub seed: u64,

@@ -313,13 +313,10 @@ impl Consumers {
 
     fn spawn(&mut self, process: usize, future: impl Future<Output = Done> + Send + 'static) {
         let task = Task { process, future: Box::pin(future) };
-        let number = match self.tasks.iter().position(Option::is_none) {
-            Some(number) => number,
-            None => {
-                self.tasks.push(None);
-                self.tasks.len() - 1
-            }
-        };
+        let number = self.tasks.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.tasks.push(None);
+            self.tasks.len() - 1
+        });
         self.tasks[number] = Some(task);
         self.poll(number, None);
     }

@@ -21,7 +21,7 @@ use super::facts::{Fact, Rule};
 use super::tables::{Broken, Tables};
 
 /// Something that is to happen.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Alarm {
     /// An await of a task goes on.
     Wake { task: usize, ticket: u64, wake: Wake },
@@ -56,6 +56,7 @@ pub enum Wake {
 
 /// What the schedule knows of a consumer process.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them is drawn or set on its own")]
 pub struct ProcessState {
     /// It runs.
     pub alive: bool,
