@@ -144,6 +144,11 @@ pub enum News<'a> {
         /// What it came to.
         processed: Processed,
     },
+    /// A delivery is acknowledged.
+    Acknowledged {
+        /// What it asked for.
+        operation: &'a Operation,
+    },
     /// A delivery was refused or came too early; what follows is told next.
     Refused {
         /// What was asked for.

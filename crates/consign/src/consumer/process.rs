@@ -73,6 +73,7 @@ impl Surroundings for Process {
                     );
                 }
             }
+            News::Acknowledged { .. } => failpoint::pass("consume.after_ack"),
             News::Refused { operation, error } => {
                 self.observer.processed(&Observation { operation, result: Err(error) });
             }

@@ -199,8 +199,9 @@ where
                 }
             }
         }
-        if committed.ack().await.is_err() {
-            report.totals.receipts_lost += 1;
+        match committed.ack().await {
+            Ok(_) => self.tell(&News::Acknowledged { operation }),
+            Err(_) => report.totals.receipts_lost += 1,
         }
     }
 

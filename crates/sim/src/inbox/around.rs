@@ -114,6 +114,8 @@ impl Surroundings for Around {
         let mut state = self.shared.state();
         match *news {
             News::Processed { operation, processed } => state.processed(operation, processed),
+            // The queue knows which receipts it took.
+            News::Acknowledged { .. } => {}
             News::Refused { operation, error } => {
                 let fact = state.fact_of_operation(operation);
                 if let (ProcessError::Gap { expected, version, .. }, Some(number)) = (error, fact) {
