@@ -121,10 +121,14 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<Vec<Compared>> {
         })
         .buffered(SIDE_BY_SIDE)
         .try_collect();
-    tokio::select! {
+    let compared = tokio::select! {
         compared = running => compared,
         _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
-    }
+    };
+    let cleared = site.clear().await;
+    let compared = compared?;
+    cleared?;
+    Ok(compared)
 }
 
 /// What is run: every scenario on every backend there is, or what `--only` leaves of that.

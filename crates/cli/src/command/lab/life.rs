@@ -1,6 +1,5 @@
 //! One life of a side: the process that does the work, may die at the window, and is then started again.
 
-use std::process;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -131,8 +130,7 @@ impl Life {
     /// Dies here and now, in so many lives.
     pub fn die_often(&self, actor: Actor, lives: u32) {
         if self.number <= lives {
-            self.tell(actor, What::Died, None);
-            process::abort();
+            Step { actor, what: What::Died, order: None }.tell_last();
         }
     }
 

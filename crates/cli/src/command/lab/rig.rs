@@ -46,6 +46,10 @@ async fn lives(place: &Place, id: Window, side: Side) -> anyhow::Result<Vec<Mome
     let started = Instant::now();
     let mut moments = Vec::new();
     for number in 1..=LIVES_MAX {
+        if let Some(Moment { step: Step { actor, .. }, .. }) = moments.last().copied() {
+            let step = Step { actor, what: What::Started, order: None };
+            moments.push(Moment { at: started.elapsed(), step });
+        }
         let (status, errors) = live(place, id, side, number, started, &mut moments).await?;
         let deaths = moments.iter().filter(|moment| moment.step.what == What::Died).count();
         if status.success() {

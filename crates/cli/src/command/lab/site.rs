@@ -1,6 +1,7 @@
 //! Makes and removes the places that sides run in.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -41,6 +42,8 @@ pub struct Site {
     folder: tempfile::TempDir,
     name: String,
     places: AtomicU32,
+    /// What was made on servers and not removed yet.
+    standing: Mutex<Vec<Place>>,
 }
 
 /// Whether the queue of a place is bound from the beginning.
@@ -58,7 +61,13 @@ impl Site {
         let folder = tempfile::Builder::new().prefix("consign-lab-").tempdir()?;
         let own =
             SystemDraw.bits().iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        Ok(Self { servers, folder, name: format!("consign_lab_{own}"), places: AtomicU32::new(0) })
+        Ok(Self {
+            servers,
+            folder,
+            name: format!("consign_lab_{own}"),
+            places: AtomicU32::new(0),
+            standing: Mutex::default(),
+        })
     }
 
     /// Fails, saying which, when a server that is needed cannot be reached.
@@ -102,26 +111,42 @@ impl Site {
                 redis: None,
                 name,
             },
-            Backend::RabbitMq | Backend::Redis => {
-                let address = needed(self.servers.mysql.as_ref(), "MySQL")?;
-                let mut connection = self.mysql().await?;
-                sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")))
-                    .execute(&mut connection)
-                    .await
-                    .context("cannot create a database of the lab's own: the lab's MySQL user needs CREATE and DROP")?;
-                connection.close().await?;
-                let mut url = mysql_url(address)?;
-                url.path = Some(name.clone());
-                Place {
-                    store: Store::Server(Address { url: url.expose(), ..address.clone() }),
-                    broker: Broker::Server(needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.clone()),
-                    redis: self.servers.redis.clone().filter(|_| backend == Backend::Redis),
-                    name,
-                }
-            }
+            Backend::RabbitMq | Backend::Redis => self.on_servers(backend, name)?,
         };
+        if let Store::Server(_) = &place.store {
+            self.standing.lock().unwrap_or_else(PoisonError::into_inner).push(place.clone());
+            let mut connection = self.mysql().await?;
+            sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {}", place.name)))
+                .execute(&mut connection)
+                .await
+                .context(
+                    "cannot create a database of the lab's own: the lab's MySQL user needs CREATE and DROP",
+                )?;
+            connection.close().await?;
+        }
         self.furnish(&place, bindings).await?;
         Ok(place)
+    }
+
+    fn on_servers(&self, backend: Backend, name: String) -> anyhow::Result<Place> {
+        let address = needed(self.servers.mysql.as_ref(), "MySQL")?;
+        let mut url = mysql_url(address)?;
+        url.path = Some(name.clone());
+        Ok(Place {
+            store: Store::Server(Address { url: url.expose(), ..address.clone() }),
+            broker: Broker::Server(needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.clone()),
+            redis: self.servers.redis.clone().filter(|_| backend == Backend::Redis),
+            name,
+        })
+    }
+
+    /// Removes what a run that was interrupted or failed has left on servers.
+    pub async fn clear(&self) -> anyhow::Result<()> {
+        let standing = std::mem::take(&mut *self.standing.lock().unwrap_or_else(PoisonError::into_inner));
+        for place in &standing {
+            self.remove(place).await.with_context(|| format!("cannot remove {}", place.name))?;
+        }
+        Ok(())
     }
 
     async fn furnish(&self, place: &Place, bindings: Bindings) -> anyhow::Result<()> {
@@ -171,6 +196,8 @@ impl Site {
             channel.exchange_delete(&place.name, false).await?;
             connection.close(Duration::from_secs(5)).await;
         }
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.retain(|other| other.name != place.name);
         Ok(())
     }
 }

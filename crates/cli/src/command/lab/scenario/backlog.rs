@@ -9,7 +9,6 @@ use crate::command::lab::record::{Actor, What};
 /// Commits orders and puts their messages into the queue, in the first life.
 pub async fn fill(life: &Life, orders: impl IntoIterator<Item = i64>) -> anyhow::Result<()> {
     if !life.first() {
-        life.tell(Actor::Consumer, What::Started, None);
         return Ok(());
     }
     let mailbox = life.mailbox().await?;

@@ -104,7 +104,7 @@ pub const fn story(id: Window) -> Story {
             title: "两个 relay 读到同样的行",
             window: "为了保险，或因为一次部署，第二个 relay 启动了。两个都读取 NEW 的行并发布。",
             naive: "两个 relay 各自 SELECT 状态为 NEW 的行，发布，再标记 SENT。",
-            consign: "认领时用 SKIP LOCKED 加锁（SQLite 用写锁），并以租约只交给一个 relay 。",
+            consign: "认领时用 SKIP LOCKED 加锁（SQLite 用写锁），并以租约只交给一个 relay。",
             backends: EVERYWHERE,
         },
         Window::DurableWithoutConfirms => Story {
@@ -137,7 +137,7 @@ pub const fn story(id: Window) -> Story {
         },
         Window::RetryWithNewId => Story {
             title: "重试时换了消息 id",
-            window: "relay 在中间件 确认之后、记录之前死亡。重试是对的，换新的消息 id 不对：消费者认不出它是副本。",
+            window: "relay 在中间件确认之后、记录之前死亡。重试是对的，换新的消息 id 不对：消费者认不出它是副本。",
             naive: "每次发布都生成新的消息 id，消费者按消息 id 去重。",
             consign: "所有副本都带同一个事件 id，标记按业务键保存。",
             backends: EVERYWHERE,
