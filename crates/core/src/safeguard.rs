@@ -76,7 +76,6 @@ safeguards! {
     DeadLetterProof "dead-letter-proof" "A dead letter counts as taken only with a proof.",
     LastAttempt "last-attempt" "A delivery that is refused too often is put aside.",
     GapEnds "gap-ends" "The wait for a missing step has an end.",
-    LeaseHeld "lease-held" "A parked delivery is left alone once its lease is over.",
 }
 
 /// True unless a test has taken the guard away.

@@ -89,7 +89,7 @@ where
             // Left to their next lease: under the one that is over, nothing that is done here could be settled, and
             // deliveries that wait longer than their leases would be processed for ever.
             let now = self.surroundings.now();
-            units.retain(|unit| !unit.delivery.receipt.lapsed(now) || !stands(Safeguard::LeaseHeld));
+            units.retain(|unit| !unit.delivery.receipt.lapsed(now));
             let mut in_hand = Vec::new();
             for concluded in self.run(units, look_first).await {
                 let Concluded { result, operation, handler } = concluded;
