@@ -18,21 +18,6 @@ impl Seeded {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// An index into something of this length.
-    pub fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).expect("it is below a length")
-    }
-
-    /// True in `percent` of a hundred draws.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
 
 impl Draw for Seeded {
