@@ -63,7 +63,8 @@ faults! {
     BlockedBroker "blocked-broker" "A destination blocks its publishers: it answers nothing for a while.",
     TopologyChanges "topology-changes" "A destination has no queue bound for a while.",
     OddRows "odd-rows" "Events that can never be delivered, each in its way.",
-    Operators "operators" "People requeue, discard and replay events, and purge sent ones.",
+    Operators "operators" "People requeue, discard and replay events.",
+    Purges "purges" "Sent events are deleted while everything goes on.",
     HotAggregate "hot-aggregate" "Most events belong to one aggregate.",
     DeadRelays "dead-relays" "Relays stay dead once the faults have stopped, though never all of them.",
     SlowInbox "slow-inbox" "The consumers' database takes seconds, there or back.",
@@ -241,7 +242,11 @@ impl Stage {
 }
 
 fn settings(draw: &mut Seeded, large: bool) -> RelaySettings {
-    let (lease, deadline, margin) = if draw.chance(10) { (30, 15, 5) } else { (6, 3, 1) };
+    let (lease, deadline, margin) = match draw.below(10) {
+        0 => (30_000, 15_000, 5_000),
+        1..5 => (2_000, 1_000, 300),
+        _ => (6_000, 3_000, 1_000),
+    };
     let batch_rows = if large { 4 + draw.below_u32(60) } else { 1 + draw.below_u32(5) };
     RelaySettings {
         batch_rows,
@@ -250,11 +255,8 @@ fn settings(draw: &mut Seeded, large: bool) -> RelaySettings {
         window_bytes: 400 + draw.index(3_000) * batch_rows as usize,
         held_rows: draw.index(if large { 200 } else { 12 }),
         held_bytes: 800 + draw.index(6_000) * batch_rows as usize,
-        lease: Duration::from_secs(lease),
-        publish: PublishLimits {
-            deadline: Duration::from_secs(deadline),
-            margin: Duration::from_secs(margin),
-        },
+        lease: millis(lease),
+        publish: PublishLimits { deadline: millis(deadline), margin: millis(margin) },
         sweep_rows: 1 + draw.below_u32(if large { 60 } else { 6 }),
         sweep_delay: Duration::from_secs(1),
         drain: Duration::from_secs(2 + draw.below(4)),

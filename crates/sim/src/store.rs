@@ -65,6 +65,13 @@ impl SimStore {
         &self.rows
     }
 
+    /// The row with this id.
+    pub fn find(&self, id: &EventId) -> Option<usize> {
+        let own = self.rows.get(number(id)).filter(|row| row.given.is_none()).map(|row| row.number);
+        let given = |row: &Row| row.given.as_ref().is_some_and(|event| event.id == *id);
+        own.or_else(|| self.rows.iter().position(given))
+    }
+
     /// A row.
     pub fn row(&self, number: usize) -> &Row {
         &self.rows[number]

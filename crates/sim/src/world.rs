@@ -166,6 +166,9 @@ impl World {
         moments.sort_unstable();
         let hot = self.faults.may(Fault::HotAggregate);
         let mut facts = Vec::new();
+        if hot && self.options.settings.order != Order::Competing {
+            self.strikes.count(Fault::HotAggregate);
+        }
         for (number, moment) in moments.into_iter().enumerate() {
             let mut row = self.draw_row(number, hot);
             if let Some(consumers) = &self.options.consumers {
@@ -199,6 +202,11 @@ impl World {
         } else {
             Nature::Plain
         };
+        match nature {
+            Nature::Plain => {}
+            Nature::Poison => self.strikes.count(Fault::Poison),
+            _ => self.strikes.count(Fault::OddRows),
+        }
         let destination = self.draw.index(self.options.destinations);
         let padding = if self.draw.chance(10) { 3_000 } else { self.draw.index(400) };
         let mut row = Row::new(number, nature, destination, padding);

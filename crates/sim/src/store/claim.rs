@@ -42,6 +42,7 @@ impl SimStore {
             }
             row.turn(book, Actor::Store, "claim", Status::Sending);
             row.token = Some(token);
+            row.settled = None;
             row.attempts += 1;
             row.locked_until = now.plus(request.length);
             row.leased_until = book.now.plus(request.length);
@@ -116,7 +117,9 @@ impl SimStore {
         match chains.first() {
             Some(first) if suspect(first) => vec![first[0]],
             _ => {
-                chains.retain(|chain| !suspect(chain));
+                // What is due after the suspect waits until the suspect has gone.
+                let first = chains.iter().position(suspect).unwrap_or(chains.len());
+                chains.truncate(first);
                 chains.concat()
             }
         }

@@ -72,6 +72,8 @@ pub struct Row {
     pub destination: usize,
     /// Events of one aggregate are in the order of their numbers.
     pub aggregate: Option<usize>,
+    /// The event as a table of another kind has it; none for the simulator's own events.
+    pub given: Option<Event>,
     /// The payload: every copy must carry these very bytes.
     pub payload: Bytes,
     /// `status`.
@@ -121,6 +123,7 @@ impl Row {
             nature,
             destination,
             aggregate: None,
+            given: None,
             payload: Bytes::from(format!(r#"{{"event":{number},"padding":"{:padding$}"}}"#, "")),
             status: Status::Absent,
             token: None,
@@ -185,6 +188,9 @@ impl Row {
 
     /// The event as a claim reads it.
     pub fn event(&self) -> Event {
+        if let Some(given) = &self.given {
+            return given.clone();
+        }
         let event_type =
             if self.nature == Nature::Stray { "nowhere" } else { DESTINATIONS[self.destination] };
         Event {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use consign_core::ports::StoreError;
 use consign_core::settle::{SettleBatch, Settled, Settlement, Transition};
 
 use crate::book::Book;
@@ -11,27 +10,23 @@ use crate::require;
 use crate::trace::Actor;
 use crate::world::situations::Met;
 
-use super::{Nature, Row, SimStore, Status, number};
+use super::{Nature, Row, SimStore, Status};
 
 impl SimStore {
-    /// Settles in one transaction; refuses it whole over a reason that it cannot hold.
-    pub fn settle(&mut self, book: &mut Book, batch: &SettleBatch) -> Result<Vec<Settled>, StoreError> {
-        let unfit = |to: &Transition| matches!(to, Transition::Dead { reason } if reason.contains('\0'));
-        if batch.settlements.iter().any(|settlement| unfit(settlement.to())) {
-            book.met.meet(Met::SettleNarrowed);
-            return Err(StoreError::Data("invalid byte sequence 0x00".into()));
-        }
+    /// Settles in one transaction.
+    pub fn settle(&mut self, book: &mut Book, batch: &SettleBatch) -> Vec<Settled> {
         let answers: Vec<Settled> =
             batch.settlements.iter().map(|one| self.settle_one(book, one, batch.repeat)).collect();
         let fenced = answers.iter().filter(|answer| **answer == Settled::Fenced).count();
         book.met.meet_if(fenced > 0 && fenced < answers.len(), Met::SettlePartlyFenced);
-        Ok(answers)
+        answers
     }
 
     fn settle_one(&mut self, book: &mut Book, settlement: &Settlement, repeat: bool) -> Settled {
         let now = self.clock(book.now);
         let by_token = self.guards(StoreGuard::SettleToken);
-        let row = &mut self.rows[number(settlement.id())];
+        let Some(number) = self.find(settlement.id()) else { return Settled::Fenced };
+        let row = &mut self.rows[number];
         let token = settlement.token().bits();
         let word = settlement.to().word();
         // I4: only under the row's own token.

@@ -36,10 +36,16 @@ impl World {
                 let replayed = self.store.replay(&mut self.book, sent.unwrap_or(stale));
                 let row = self.store.row_mut(sent.unwrap_or(stale));
                 row.was_replayed |= replayed;
-                let purged = self.store.purge(&mut self.book);
+                let purged = self.purge();
                 self.book.met.meet_if(replayed && purged > 0, Met::PurgedBesideReplay);
-                self.book.note(Actor::Operator, "purges", None, purged as u64);
             }
         }
+    }
+
+    /// Sent events are deleted; how many were.
+    pub(super) fn purge(&mut self) -> usize {
+        let purged = self.store.purge(&mut self.book);
+        self.book.note(Actor::Operator, "purges", None, purged as u64);
+        purged
     }
 }

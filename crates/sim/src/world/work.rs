@@ -6,7 +6,7 @@ use std::time::Duration;
 use consign_core::lease::ClaimRequest;
 use consign_core::ports::StoreError;
 use consign_core::relay::Input;
-use consign_core::settle::SettleBatch;
+use consign_core::settle::{SettleBatch, Transition};
 
 use crate::options::Fault;
 use crate::trace::Actor;
@@ -77,6 +77,12 @@ impl World {
 
     /// Why the unit is rolled back, and after how long a wait.
     fn failure(&mut self, work: &Work) -> Option<(StoreError, Duration)> {
+        if let Work::Settle(batch) = work
+            && batch.settlements.iter().any(|settlement| unfit(settlement.to()))
+        {
+            self.book.met.meet(Met::SettleNarrowed);
+            return Some((StoreError::Data("invalid byte sequence 0x00".into()), Duration::ZERO));
+        }
         if self.strikes(Fault::Deadlocks, 15) {
             self.book.met.meet(match work {
                 Work::Claim(_) => Met::ClaimDeadlock,
@@ -109,10 +115,8 @@ impl World {
             }
             Work::Settle(batch) => {
                 self.book.met.meet_if(!alive, Met::SettleOfTheDead);
-                match self.store.settle(&mut self.book, &batch) {
-                    Ok(answers) => Input::Settled(batch, answers),
-                    Err(error) => Input::SettleFailed(batch, error),
-                }
+                let answers = self.store.settle(&mut self.book, &batch);
+                Input::Settled(batch, answers)
             }
             Work::Sweep { limit, delay, attempts_max } => {
                 self.check_sweep();
@@ -138,6 +142,11 @@ impl World {
             failed => failed,
         }
     }
+}
+
+/// A reason that the column does not take.
+fn unfit(to: &Transition) -> bool {
+    matches!(to, Transition::Dead { reason } if reason.contains('\0'))
 }
 
 fn failed(work: &Work) -> &'static str {

@@ -1,5 +1,6 @@
 //! The simulator runs: seeds are safe, drain, and meet every rare situation.
 
+mod conformance;
 mod inbox;
 #[cfg(feature = "mutants")]
 mod mutants;
