@@ -200,9 +200,9 @@ impl Chain {
             }),
             Property::sometimes("an event is DEAD and others wait or went on", |_, state: &State| {
                 (0..EVENTS - 1).any(|event| {
-                    state.rows[event].status == Status::Dead && state.rows[event + 1].attempts > 0
-                        || state.rows[event].status == Status::Dead
-                            && state.rows[event + 1].status == Status::New
+                    let behind = &state.rows[event + 1];
+                    state.rows[event].status == Status::Dead
+                        && (behind.attempts > 0 || behind.status == Status::New)
                 })
             }),
             Property::sometimes("a settle is about to be fenced", |_, state: &State| {

@@ -11,7 +11,7 @@ use crate::report::{Kind, ModelReport, MutantReport, PropertyReport, Trace};
 use crate::search::{self, Compact};
 
 /// Looks at every state with stateright, which remembers each by a fingerprint of 64 bits.
-pub fn every_state<M>(id: &'static str, bounds: Value, model: M) -> ModelReport
+pub fn every_state<M>(id: &'static str, bounds: Value, model: &M) -> ModelReport
 where
     M: Model + Clone + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync,

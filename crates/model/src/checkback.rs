@@ -95,7 +95,7 @@ pub struct CheckBack {
 }
 
 impl CheckBack {
-    fn lacks(&self, guard: Guard) -> bool {
+    fn lacks(self, guard: Guard) -> bool {
         self.removed == Some(guard)
     }
 }

@@ -115,7 +115,7 @@ fn lease_events(hold: usize) -> ModelReport {
 }
 
 fn lease_steps(id: &'static str, bounds: lease::Bounds) -> ModelReport {
-    let report = every_state(id, lease_json(&bounds), Lease { bounds, removed: None });
+    let report = every_state(id, lease_json(&bounds), &Lease { bounds, removed: None });
     with_trace(report, &Lease { bounds: lease::Bounds { symmetry: false, ..bounds }, removed: None })
 }
 
@@ -139,7 +139,7 @@ fn lease_json(bounds: &lease::Bounds) -> serde_json::Value {
 const INBOX: inbox::Faults = inbox::Faults { crashes: 2, unanswered: 1, copies: 1, channels: 1, refusals: 1 };
 
 const INBOX_FULL: inbox::Faults =
-    inbox::Faults { crashes: 2, unanswered: 2, copies: 2, channels: 2, refusals: 1 };
+    inbox::Faults { crashes: 2, unanswered: 2, copies: 1, channels: 1, refusals: 1 };
 
 fn inbox(faults: inbox::Faults) -> ModelReport {
     let bounds = inbox::Bounds { keys: 2, faults, symmetry: true };
@@ -153,7 +153,7 @@ fn inbox(faults: inbox::Faults) -> ModelReport {
         "lost_channels": faults.channels,
         "refusals": faults.refusals,
     });
-    let report = every_state("inbox", told, Inbox { bounds, removed: None });
+    let report = every_state("inbox", told, &Inbox { bounds, removed: None });
     with_trace(report, &Inbox { bounds: inbox::Bounds { symmetry: false, ..bounds }, removed: None })
 }
 
@@ -187,7 +187,7 @@ fn chain(id: &'static str, bounds: chain::Bounds) -> ModelReport {
         "partition_handovers": if bounds.partition { faults.handovers } else { 0 },
         "operator_actions": faults.operations,
     });
-    let report = every_state(id, told, Chain { bounds, removed: None });
+    let report = every_state(id, told, &Chain { bounds, removed: None });
     with_trace(report, &Chain { bounds: chain::Bounds { symmetry: false, ..bounds }, removed: None })
 }
 
@@ -203,7 +203,7 @@ fn check_back(faults: checkback::Faults) -> ModelReport {
         "lost_messages": faults.losses,
     });
     let model = CheckBack { bounds: checkback::Bounds { faults }, removed: None };
-    with_trace(every_state("check-back", told, model), &model)
+    with_trace(every_state("check-back", told, &model), &model)
 }
 
 /// When something is broken: how that comes, by the shortest way and without symmetry.

@@ -85,8 +85,7 @@ where
     let always: Vec<_> =
         properties.iter().filter(|property| property.expectation == Expectation::Always).collect();
     let mut seen: HashSet<M::State> = HashSet::new();
-    // Each state with the step that led to it and the place of the one before.
-    let mut reached: Vec<(M::State, Option<(usize, M::Action)>)> = Vec::new();
+    let mut reached: Vec<Reached<M::State, M::Action>> = Vec::new();
     for state in model.init_states() {
         seen.insert(state.clone());
         reached.push((state, None));
@@ -110,7 +109,10 @@ where
     None
 }
 
-fn way<S, A: Clone>(reached: &[(S, Option<(usize, A)>)], place: usize) -> Vec<A> {
+/// A state, with the place of the one before it and the step between them.
+type Reached<S, A> = (S, Option<(usize, A)>);
+
+fn way<S, A: Clone>(reached: &[Reached<S, A>], place: usize) -> Vec<A> {
     let mut actions = Vec::new();
     let mut place = place;
     while let Some((before, action)) = &reached[place].1 {

@@ -20,6 +20,7 @@ pub enum Status {
 }
 
 /// One row.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all of them are states")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
     /// `status`.

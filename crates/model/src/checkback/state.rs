@@ -102,6 +102,7 @@ pub enum Broken {
 }
 
 /// Everything.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all of them are states")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The producer.

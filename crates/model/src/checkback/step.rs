@@ -51,7 +51,7 @@ pub enum Action {
 }
 
 impl CheckBack {
-    pub(super) fn offer(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(super) fn offer(self, state: &State, actions: &mut Vec<Action>) {
         if state.broken.is_some() {
             return;
         }
@@ -97,7 +97,7 @@ impl CheckBack {
         }
     }
 
-    fn offer_producer(&self, state: &State, actions: &mut Vec<Action>) {
+    fn offer_producer(self, state: &State, actions: &mut Vec<Action>) {
         let crashes = state.left.crashes > 0;
         match state.producer {
             Producer::Ready => actions.push(Action::Begin),
@@ -126,7 +126,7 @@ impl CheckBack {
         }
     }
 
-    pub(super) fn act(&self, state: &State, action: Action) -> State {
+    pub(super) fn act(self, state: &State, action: Action) -> State {
         let mut next = *state;
         match action {
             Action::Begin => next.producer = Producer::Open,
@@ -208,7 +208,7 @@ impl CheckBack {
         next
     }
 
-    fn read(&self, state: &State, member: usize) -> Member {
+    fn read(self, state: &State, member: usize) -> Member {
         let home = state.members[member] == Member::Asked { home: true };
         if !home {
             let decides = self.lacks(Guard::ForeignIsUnknown) && state.old;
@@ -225,7 +225,7 @@ impl CheckBack {
         }
     }
 
-    fn fence(&self, next: &mut State, member: usize) {
+    fn fence(self, next: &mut State, member: usize) {
         let answer = match next.marker {
             Some(Marker::Committed) if !self.lacks(Guard::TakenIsReadAgain) => Answer::Commit,
             Some(_) => Answer::Rollback,
