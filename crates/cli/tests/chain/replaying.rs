@@ -86,7 +86,13 @@ fn assert_plan(config: &Path, choice: [&str; 2], events: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_that_is_killed_goes_on_until_every_chosen_event_was_published_again_and_no_other() {
     let world = World::migrated().await;
-    let config = world.prepare(world.config());
+    // Leases that no slow machine outlives: a missed confirm would explain another copy.
+    let unhurried = world
+        .config()
+        .set("relay.lease_seconds", "60")
+        .set("relay.publish_deadline_seconds", "40")
+        .set("relay.margin_seconds", "5");
+    let config = world.prepare(unhurried);
     world.insert_many(CHOSEN + OTHERS).await;
     // Every fifth event is of another type.
     world.run("UPDATE outbox_event SET event_type = 'OrderCreated' WHERE aggregate_id % 5 <> 0").await;
