@@ -13,7 +13,7 @@ impl Seeded {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Seeded {
 
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.number() % bound
     }
 
     /// A small number below `bound`.
@@ -50,8 +50,8 @@ impl Seeded {
 impl Draw for Seeded {
     fn bits(&mut self) -> [u8; 16] {
         let mut bits = [0; 16];
-        bits[..8].copy_from_slice(&self.next().to_le_bytes());
-        bits[8..].copy_from_slice(&self.next().to_le_bytes());
+        bits[..8].copy_from_slice(&self.number().to_le_bytes());
+        bits[8..].copy_from_slice(&self.number().to_le_bytes());
         bits
     }
 }

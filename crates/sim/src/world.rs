@@ -278,7 +278,7 @@ impl World {
 
     /// Drains every relay and gives the last account.
     fn finish(&mut self) {
-        let bound = self.book.now.plus(self.options.settings.drain).plus(Duration::from_secs(60));
+        let bound = self.book.now.plus(self.options.settings.drain).plus(Duration::from_mins(1));
         self.finishing = true;
         for relay in 0..self.slots.len() {
             if self.sound() {
@@ -408,7 +408,7 @@ impl World {
     }
 
     fn schedule_at(&mut self, at: Monotonic, event: Event) {
-        let tie = self.draw.next();
+        let tie = self.draw.number();
         self.queue.push(at, tie, event);
     }
 

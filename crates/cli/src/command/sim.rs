@@ -130,6 +130,7 @@ fn mutants(threads: usize, json: bool) -> anyhow::Result<Exit> {
 }
 
 #[cfg(not(feature = "mutants"))]
+#[expect(clippy::unnecessary_wraps, reason = "a binary whose guards can be taken away may fail to print")]
 fn mutants(_: usize, _: bool) -> anyhow::Result<Exit> {
     eprintln!(
         "error: the guards of this binary cannot be taken away: run `cargo xtask mutants`, or build it with \

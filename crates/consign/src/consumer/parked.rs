@@ -22,6 +22,9 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 /// The pause while there is no table of parked deliveries.
 const ABSENT: Duration = Duration::from_secs(30);
 
+/// A look at the table, in a task that nobody aborts.
+type Look = JoinHandle<Result<Vec<ParkedDelivery>, StoreError>>;
+
 /// The parked deliveries of one consumer.
 #[derive(Debug)]
 pub(super) struct ParkedSource<S> {
@@ -35,7 +38,7 @@ pub(super) struct ParkedSource<S> {
     wake: Arc<Notify>,
     clock: ProcessClock,
     /// A look under way. It is kept here, so that dropping the future of `next` loses no leased row.
-    looking: Option<(JoinHandle<Result<Vec<ParkedDelivery>, StoreError>>, Monotonic)>,
+    looking: Option<(Look, Monotonic)>,
     said: bool,
 }
 

@@ -20,10 +20,13 @@ impl<D: Draw> Relay<D> {
         let weight: usize =
             self.outlets.values().map(Outlet::held_weight).sum::<usize>() + self.chains.weight();
         let batch_rows = self.settings.batch_rows as usize;
-        (self.phase == Phase::Running || !stands(Safeguard::NoClaimInDrain))
-            && !(self.claiming && stands(Safeguard::OneClaim))
-            // What cannot be settled must not be added to.
-            && !(self.settle_backoff.failing() && stands(Safeguard::NoClaimWhileUnsettled))
+        let draining = self.phase != Phase::Running && stands(Safeguard::NoClaimInDrain);
+        let claiming = self.claiming && stands(Safeguard::OneClaim);
+        // What cannot be settled must not be added to.
+        let unsettled = self.settle_backoff.failing() && stands(Safeguard::NoClaimWhileUnsettled);
+        !draining
+            && !claiming
+            && !unsettled
             && self.alone.is_none()
             && self.alone_flight.is_none()
             && (self.held() + batch_rows <= self.settings.held_rows.max(2 * batch_rows)

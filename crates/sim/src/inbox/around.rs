@@ -94,7 +94,7 @@ impl Surroundings for Around {
     }
 
     fn fresh_id(&self) -> String {
-        format!("fresh-{}", self.shared.state().draw.next())
+        format!("fresh-{}", self.shared.state().draw.number())
     }
 
     fn wake_parked(&self) {

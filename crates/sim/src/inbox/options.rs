@@ -49,7 +49,7 @@ impl ConsumerOptions {
         const OF_CONSUMERS: u64 = 0x636f_6e73_756d_6572;
         let mut draw = Seeded::new(seed ^ OF_CONSUMERS);
         Self {
-            seed: draw.next(),
+            seed: draw.number(),
             processes: if draw.chance(15) { 3 + draw.index(3) } else { 1 + draw.index(2) },
             facts: if draw.chance(4) { 10 + draw.index(30) } else { 1 + draw.index(6) },
             streams: 1 + i64::from(draw.below_u32(3)),

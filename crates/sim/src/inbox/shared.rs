@@ -187,7 +187,7 @@ impl State {
 
     /// Lets something happen after a delay.
     pub(super) fn schedule(&mut self, delay: Duration, alarm: Alarm) {
-        let tie = self.draw.next();
+        let tie = self.draw.number();
         self.alarms.push(self.book.now.plus(delay), tie, alarm);
     }
 
@@ -300,7 +300,7 @@ impl State {
         let known = self.processes[process].turn_at;
         if self.processes[process].alive && known.is_none_or(|known| known > at) {
             self.processes[process].turn_at = Some(at);
-            let tie = self.draw.next();
+            let tie = self.draw.number();
             self.alarms.push(at, tie, Alarm::Turn(process));
         }
     }

@@ -81,7 +81,7 @@ impl SimStore {
             book.met.meet_if(row.locked && ripe(row), Met::LockedRowSkipped);
             match row.aggregate.filter(|_| self.order != Order::Competing) {
                 Some(aggregate) if !self.overlooked(row) => {
-                    aggregates.entry(aggregate).or_default().push(number)
+                    aggregates.entry(aggregate).or_default().push(number);
                 }
                 None if due(row) => chains.push(vec![number]),
                 Some(_) | None => {}
@@ -96,7 +96,9 @@ impl SimStore {
             chains.push(unfinished.into_iter().take_while(follows).collect());
         }
         if !self.guards(StoreGuard::ClaimOrder) {
-            chains.iter_mut().for_each(|chain| chain.reverse());
+            for chain in &mut chains {
+                chain.reverse();
+            }
         }
         chains.retain(|chain: &Vec<usize>| !chain.is_empty());
         chains.sort_by_key(|chain| (self.rows[chain[0]].available_at, chain[0]));

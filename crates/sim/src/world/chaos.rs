@@ -109,7 +109,7 @@ impl World {
 
     /// New limits for a running relay. The lease and the order stay: they are those of the store's rows.
     fn reconfigure(&mut self, relay: usize) {
-        let other = Options::draw(self.draw.next()).settings;
+        let other = Options::draw(self.draw.number()).settings;
         let mut settings = self.slots[relay].settings.clone();
         (settings.batch_rows, settings.batch_bytes) = (other.batch_rows, other.batch_bytes);
         (settings.window, settings.window_bytes) = (other.window, other.window_bytes);
