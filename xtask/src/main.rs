@@ -1,9 +1,10 @@
-//! The task runner of this repository: `cargo xtask services|test|tidy|model|fuzz|torture`.
+//! The task runner of this repository: `cargo xtask services|test|tidy|model|mutants|fuzz|torture`.
 //!
 //! - [`services`]: real servers for the tests, unpacked privately from Debian packages
 //! - [`test`]: everything CI runs, in one command
 //! - [`tidy`]: checks of layout and style that no compiler makes
 //! - [`model`]: the protocol models, every state of them
+//! - [`simulate`]: the simulator, and the guards of the product taken away
 //! - [`fuzz`]: lets the fuzz targets run for longer
 //! - [`torture`]: kills servers and processes, and audits what is left
 //! - [`workspace`]: where the repository is
@@ -11,6 +12,7 @@
 mod fuzz;
 mod model;
 mod services;
+mod simulate;
 mod test;
 mod tidy;
 mod torture;
@@ -36,10 +38,12 @@ usage: cargo xtask <command>
         `up` and `fetch` without a name mean what the tests need: mysql mariadb rabbitmq rabbitmq4
 
   test [--only STEP]... [--keep] [-- ARG...]
-        services, then the steps fmt, tidy, clippy, test, torture; ARGs go to `cargo test`;
+        services, then the steps fmt, tidy, clippy, test, sim, torture; ARGs go to `cargo test`;
         --keep leaves running the servers that this run started
   model [--ci | --full] [--json] [--trace GUARD]
         looks at every state of the protocol models, and takes each of their guards away once
+  mutants [--json]
+        takes the guards of the engines away, one at a time: the simulator must notice each
   tidy                         dependency arrows, file length, banned names and words, SQL file sets
   fuzz [--target T] [--seconds N] [--seed N] [--json]
         every fuzz target, or those whose name begins so, for so long each; 2 s are what `test` does
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["tidy"] => tidy::run(),
         ["model", rest @ ..] => model::run(rest),
+        ["mutants", rest @ ..] => simulate::mutants(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["torture", rest @ ..] => torture::run(rest),
         [] | ["help" | "--help" | "-h"] => {

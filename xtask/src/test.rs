@@ -12,7 +12,7 @@ use crate::services::catalog::Service;
 use crate::services::server::{self, Raised};
 use crate::services::site::Site;
 use crate::services::{self, say};
-use crate::{tidy, torture, workspace};
+use crate::{simulate, tidy, torture, workspace};
 
 /// The servers that tests use.
 const SERVICES: [Service; 6] = [
@@ -28,7 +28,7 @@ const SERVICES: [Service; 6] = [
 pub const FAILPOINTS: &str = "consign-cli/failpoints";
 
 /// As people name the steps.
-const STEPS: &str = "fmt tidy clippy test torture";
+const STEPS: &str = "fmt tidy clippy test sim torture";
 /// Events of the torture that is a step.
 const TORTURE_EVENTS: &str = "10000";
 
@@ -39,11 +39,13 @@ enum Step {
     Tidy,
     Clippy,
     Test,
+    Simulate,
     Torture,
 }
 
 impl Step {
-    const ALL: [Self; 5] = [Self::Format, Self::Tidy, Self::Clippy, Self::Test, Self::Torture];
+    const ALL: [Self; 6] =
+        [Self::Format, Self::Tidy, Self::Clippy, Self::Test, Self::Simulate, Self::Torture];
 
     fn name(self) -> &'static str {
         match self {
@@ -51,6 +53,7 @@ impl Step {
             Self::Tidy => "tidy",
             Self::Clippy => "clippy",
             Self::Test => "test",
+            Self::Simulate => "sim",
             Self::Torture => "torture",
         }
     }
@@ -101,9 +104,10 @@ impl Options {
         if knows { &["--features", FAILPOINTS] } else { &[] }
     }
 
-    /// Without `--only` every step, but no torture when packages are chosen: it is about the whole.
+    /// Without `--only` every step, but neither simulation nor torture when packages are chosen: they are about the whole.
     fn includes(&self, step: Step) -> bool {
-        let every = self.only.is_empty() && (step != Step::Torture || self.scope().is_some());
+        let of_the_whole = matches!(step, Step::Simulate | Step::Torture);
+        let every = self.only.is_empty() && (!of_the_whole || self.scope().is_some());
         every || self.only.contains(&step)
     }
 }
@@ -143,6 +147,7 @@ fn steps(options: &Options, servers: &Servers, summary: &mut Summary) {
                 cargo.args(&options.for_cargo_test);
                 succeeds(cargo.envs(&servers.variables))
             }
+            Step::Simulate => simulate::run(),
             // It has servers of this checkout for itself, also where the tests used others.
             Step::Torture if servers.lack_mysql => Ok(()),
             Step::Torture => succeeds(torture::command()?.args(["--short", "--events", TORTURE_EVENTS])),

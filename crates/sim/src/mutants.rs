@@ -1,5 +1,6 @@
 //! Guards taken away one at a time: the simulator must notice each of them, or its checks prove nothing.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -126,9 +127,9 @@ pub fn text(verdicts: &[Verdict]) -> String {
             None => ("never".into(), "nothing"),
         };
         let (name, place) = (verdict.mutant.name(), verdict.mutant.place());
-        text.push_str(&format!("{name:<28}  {place:<6}  {seeds:<12}  {invariant}\n"));
+        let _ = writeln!(text, "{name:<28}  {place:<6}  {seeds:<12}  {invariant}");
     }
     let caught = verdicts.iter().filter(|verdict| verdict.caught.is_some()).count();
-    text.push_str(&format!("caught: {caught} of {}\n", verdicts.len()));
+    let _ = writeln!(text, "caught: {caught} of {}", verdicts.len());
     text
 }

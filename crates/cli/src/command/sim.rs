@@ -138,3 +138,21 @@ fn mutants(_: usize, _: bool) -> anyhow::Result<Exit> {
     );
     Ok(Exit::Usage)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_seeds_has_a_first_and_a_last() {
+        assert_eq!(range("7..8"), Ok(7..8));
+        for wrong in ["7", "8..7", "7..7", "a..b", "0..=9"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_only_of_a_seed_that_fails() {
+        assert_eq!(failure(0), "seed 0 does not fail again\n");
+    }
+}

@@ -16,7 +16,7 @@ impl World {
         }
         let relay = self.draw.index(self.slots.len());
         let destination = self.draw.index(self.options.destinations);
-        match self.draw.below(13) {
+        match self.draw.below(14) {
             0 if self.slots[relay].alive() && self.strikes(Fault::Crashes, 100) => self.crash(relay),
             1 if self.strikes(Fault::Pauses, 100) => self.pause(relay),
             2 if self.strikes(Fault::Drains, 100) => self.drain(relay),
@@ -28,7 +28,7 @@ impl World {
             8 if self.strikes(Fault::LockedRows, 100) => self.lock_rows(),
             9 if self.strikes(Fault::Reconfigurations, 100) => self.reconfigure(relay),
             10 if self.strikes(Fault::Operators, 100) => self.operate(),
-            11 if self.strikes(Fault::Purges, 100) => drop(self.purge()),
+            11 | 13 if self.strikes(Fault::Purges, 100) => drop(self.purge()),
             12 if self.strikes(Fault::Wakeups, 100) => self.feed(relay, Input::Wakeup),
             _ => {}
         }

@@ -5,3 +5,4 @@ mod inbox;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod seeds;
+mod shrinking;
