@@ -62,7 +62,6 @@ pub enum Nature {
 }
 
 /// One row of the table.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own that invariants ask for")]
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one thing")]
 pub struct Row {

@@ -22,7 +22,6 @@ use super::{DESTINATIONS, Event, World};
 mod wire;
 
 /// A publish under way.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own that invariants ask for")]
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one thing")]
 pub(super) struct Flight {
