@@ -57,14 +57,17 @@ impl World {
         let row = Some(number);
         let learnt = slot.learnt[destination].accepting;
         require!(self.book, "B6", row, learnt, "published to a destination that is known to be away");
-        let second = slot.learnt[destination].open && beside().any(|flight| flight.probe);
+        // One whose channel has died is over, though its relay hears of it a moment later.
+        let probing = beside().any(|flight| flight.probe && flight.edition == 0);
+        let second = slot.learnt[destination].open && probing;
         require!(self.book, "B9", row, !second, "a second probe of an open circuit");
         let draining = slot.drain_ends.is_some();
         require!(self.book, "B8", row, !draining, "published by a relay that was told to stop");
         match lane {
             Lane::Window => {
-                // One probe may go beside a window that was full when the breaker opened.
-                let flights = beside().filter(|flight| flight.lane == lane).count();
+                // One probe may go beside a window that was full when the breaker opened, and one beside an unanswered
+                // probe when the destination became available meanwhile.
+                let flights = beside().filter(|flight| flight.lane == lane && !flight.former).count();
                 let most = settings.window;
                 require!(
                     self.book,

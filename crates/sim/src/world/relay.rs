@@ -35,8 +35,10 @@ pub(super) struct Flight {
     pub started: Monotonic,
     /// It went to an open circuit, to see.
     pub probe: bool,
+    /// The destination became available, or was lost, after it took off.
+    pub former: bool,
     /// Raised when something else ends the flight than was planned.
-    edition: u32,
+    pub edition: u32,
     /// Its bytes never reach the broker: the connection broke before.
     lost: bool,
     /// The broker has taken it.
@@ -305,10 +307,12 @@ impl World {
                 self.book.met.meet(Met::SettleFailed);
             }
             Input::Readiness(name, readiness) => {
-                let learnt = &mut slot.learnt[destination(name)];
+                let there = destination(name);
+                let learnt = &mut slot.learnt[there];
                 learnt.accepting = *readiness == Readiness::Accepting;
                 for flight in slot.flights.values_mut() {
                     flight.probe = false;
+                    flight.former |= flight.destination == there;
                 }
             }
             Input::Drain => {

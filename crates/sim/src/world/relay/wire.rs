@@ -42,6 +42,7 @@ impl World {
             company,
             started: now,
             probe: slot.learnt[destination].open,
+            former: false,
             edition: 0,
             lost: false,
             taken: false,
