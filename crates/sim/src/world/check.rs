@@ -57,9 +57,10 @@ impl World {
         let row = Some(number);
         let learnt = slot.learnt[destination].accepting;
         require!(self.book, "B6", row, learnt, "published to a destination that is known to be away");
-        // One whose channel has died is over, though its relay hears of it a moment later.
+        // One whose channel has died is over, though its relay hears of it a moment later; and the suspects of a dead
+        // channel do not wait for a probe on the next one.
         let probing = beside().any(|flight| flight.probe && flight.edition == 0);
-        let second = slot.learnt[destination].open && probing;
+        let second = slot.learnt[destination].open && lane == Lane::Window && probing;
         require!(self.book, "B9", row, !second, "a second probe of an open circuit");
         let draining = slot.drain_ends.is_some();
         require!(self.book, "B8", row, !draining, "published by a relay that was told to stop");
