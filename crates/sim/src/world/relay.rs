@@ -437,7 +437,14 @@ impl World {
         match report {
             Report::NoRoute(..) => self.book.met.meet(Met::NoRoute),
             Report::CircuitOpened(name, _) => {
-                self.slots[relay].learnt[destination(name)].open = true;
+                let there = destination(name);
+                let slot = &mut self.slots[relay];
+                slot.learnt[there].open = true;
+                // A flight from before the breaker opened can fail late and open it again: that counts as an answer to the
+                // probe, and the next probe may go beside it.
+                for flight in slot.flights.values_mut().filter(|flight| flight.destination == there) {
+                    flight.probe = false;
+                }
                 self.book.met.meet(Met::CircuitOpened);
                 self.book.note(Actor::Relay(relay), "opens a circuit", None, destination(name) as u64);
             }
