@@ -88,7 +88,7 @@ impl<S: Parking + 'static> ParkedSource<S> {
         }
     }
 
-    fn look(&self) -> JoinHandle<Result<Vec<ParkedDelivery>, StoreError>> {
+    fn look(&self) -> Look {
         let (store, consumer, limit) = (Arc::clone(&self.store), self.consumer.clone(), self.limit);
         tokio::spawn(async move { store.due(&consumer, limit, LEASE).await })
     }

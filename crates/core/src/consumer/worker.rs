@@ -14,7 +14,9 @@ use crate::filter::{Hint, RepeatFilter};
 use crate::inbox::{Committed, Concluded, Failed, Handler, Inbox, ProcessError, Processed, Unit};
 use crate::lease::Publish;
 use crate::operation::Operation;
-use crate::outcome::{Outcome, Proof};
+use crate::outcome::Outcome;
+#[cfg(feature = "mutants")]
+use crate::outcome::Proof;
 use crate::ports::{Destination, InboxStore, Lane, ParkDelivery, ParkReason, Parking, StoreError};
 use crate::route::Route;
 use crate::safeguard::{Safeguard, stands};
@@ -99,6 +101,7 @@ where
                         ProcessError::Store(_) | ProcessError::CommitUnknown(_) => {
                             in_hand.push((failed, operation, handler));
                         }
+                        #[cfg(feature = "mutants")]
                         ProcessError::Handler(_) | ProcessError::Gap { .. }
                             if report.course.rows > 1 && !stands(Safeguard::AckByDelivery) =>
                         {
@@ -319,6 +322,7 @@ where
                 let publish = self.dead_letter(&failed.message, &reason, route.clone());
                 match destination.publish(Lane::Window, publish).await {
                     Outcome::Confirmed(proof) => failed.dead_lettered(&proof).await,
+                    #[cfg(feature = "mutants")]
                     _ if !stands(Safeguard::DeadLetterProof) => failed.dead_lettered(&unproven()).await,
                     outcome => {
                         self.tell(&News::NotDead { key, why: &format!("{outcome:?}") });
@@ -378,7 +382,8 @@ where
     }
 }
 
-/// What a missing guard takes for a proof.
+/// What a missing guard takes for a proof. No shipped binary can make one out of nothing.
+#[cfg(feature = "mutants")]
 fn unproven() -> Proof {
     Proof::Appended { partition: 0, offset: 0 }
 }
