@@ -51,19 +51,19 @@ impl Settlement {
         Self { id, lease, to }
     }
 
-    /// The same settlement with a reason that any store takes; `None` when it carries none of its own.
-    pub(crate) fn without_reason(mut self) -> Option<Self> {
+    /// Puts a reason that any store takes in the place of its own; false when it carries none of its own.
+    pub(crate) fn forget_reason(&mut self) -> bool {
         const PLAIN: &str = "the store refused the text of the reason";
         let reason = match &mut self.to {
-            Transition::Sent(_) => return None,
+            Transition::Sent(_) => return false,
             Transition::Retry { why, .. } | Transition::Release { why, .. } => why,
             Transition::Dead { reason } => reason,
         };
         if reason.is_empty() || reason == PLAIN {
-            return None;
+            return false;
         }
         *reason = PLAIN.into();
-        Some(self)
+        true
     }
 
     /// The row's id.

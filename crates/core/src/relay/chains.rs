@@ -30,13 +30,21 @@ const BEHIND_DEAD: &str = "an earlier event of its aggregate is DEAD";
 
 type AggregateKey = (Option<String>, String);
 
+/// Whose claim is at the head of a chain. An event may have been claimed before, and what became of that claim may be
+/// told late: it is no news of this one.
+#[derive(Debug)]
+struct Head {
+    aggregate: AggregateKey,
+    token: u128,
+}
+
 /// The chains of every aggregate whose events the relay holds.
 #[derive(Debug)]
 pub(super) struct Chains {
     order: Order,
     followers: BTreeMap<AggregateKey, VecDeque<Claim>>,
     /// The event of each aggregate that is on its way.
-    heads: BTreeMap<EventId, AggregateKey>,
+    heads: BTreeMap<EventId, Head>,
     rows: usize,
     weight: usize,
 }
@@ -70,21 +78,36 @@ impl Chains {
             followers.push_back(claim);
             return None;
         }
-        self.heads.insert(claim.event.id.clone(), key.clone());
+        self.lead(&claim, key.clone());
         self.followers.insert(key, VecDeque::new());
         Some(claim)
     }
 
-    /// The next event of the aggregate whose event `id` is finished, now on its way.
-    fn next(&mut self, id: &EventId) -> Option<Claim> {
-        let key = self.heads.remove(id)?;
+    fn lead(&mut self, claim: &Claim, aggregate: AggregateKey) {
+        let token = claim.lease.token.bits();
+        self.heads.insert(claim.event.id.clone(), Head { aggregate, token });
+    }
+
+    /// The chain that the claim of `settlement` is the head of; it has none from here on.
+    fn leave(&mut self, settlement: &Settlement) -> Option<AggregateKey> {
+        let token = settlement.token().bits();
+        let head = self.heads.get(settlement.id())?;
+        if head.token != token {
+            return None;
+        }
+        self.heads.remove(settlement.id()).map(|head| head.aggregate)
+    }
+
+    /// The next event of the aggregate whose event is finished, now on its way.
+    fn next(&mut self, finished: &Settlement) -> Option<Claim> {
+        let key = self.leave(finished)?;
         let Some(claim) = self.followers.get_mut(&key).and_then(VecDeque::pop_front) else {
             self.followers.remove(&key);
             return None;
         };
         self.rows -= 1;
         self.weight -= claim.weight();
-        self.heads.insert(claim.event.id.clone(), key);
+        self.lead(&claim, key);
         Some(claim)
     }
 
@@ -105,12 +128,13 @@ impl Chains {
             _ if !stands(Safeguard::ChainGoesBack) => return Vec::new(),
             (Transition::Retry { delay, .. } | Transition::Release { delay, .. }, _) => (*delay, BEHIND),
         };
-        self.cut(settlement.id(), delay, why)
+        self.cut(settlement, delay, why)
     }
 
-    /// Ends the chain behind `id`.
-    fn cut(&mut self, id: &EventId, delay: Duration, why: &str) -> Vec<Settlement> {
-        let followers = self.heads.remove(id).and_then(|key| self.followers.remove(&key)).unwrap_or_default();
+    /// Ends the chain behind the event of `settlement`.
+    fn cut(&mut self, settlement: &Settlement, delay: Duration, why: &str) -> Vec<Settlement> {
+        let key = self.leave(settlement);
+        let followers = key.and_then(|key| self.followers.remove(&key)).unwrap_or_default();
         self.rows -= followers.len();
         self.weight -= followers.iter().map(Claim::weight).sum::<usize>();
         followers.into_iter().map(|claim| claim.release(delay, why)).collect()
@@ -130,16 +154,16 @@ impl Chains {
 }
 
 impl<D: Draw> Relay<D> {
-    /// The event `id` is finished in the store: the next one of its aggregate takes off.
-    pub(super) fn follow(&mut self, now: Monotonic, id: &EventId) {
-        if let Some(claim) = self.chains.next(id) {
+    /// An event is finished in the store: the next one of its aggregate takes off.
+    pub(super) fn follow(&mut self, now: Monotonic, finished: &Settlement) {
+        if let Some(claim) = self.chains.next(finished) {
             self.accept(now, claim);
         }
     }
 
-    /// The row of `id` is out of this relay's hands: what follows it must not overtake it.
-    pub(super) fn cut_chain(&mut self, now: Monotonic, id: &EventId) {
-        for settlement in self.chains.cut(id, LOST_DELAY, BEHIND) {
+    /// The row is out of this relay's hands: what follows it must not overtake it.
+    pub(super) fn cut_chain(&mut self, now: Monotonic, lost: &Settlement) {
+        for settlement in self.chains.cut(lost, LOST_DELAY, BEHIND) {
             self.push_settlement(now, settlement);
         }
     }

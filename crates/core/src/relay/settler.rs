@@ -58,28 +58,28 @@ impl<D: Draw> Relay<D> {
                 Settled::Applied | Settled::AlreadyApplied => match settlement.to() {
                     Transition::Sent(_) => {
                         self.totals.sent += 1;
-                        self.follow(now, settlement.id());
+                        self.follow(now, settlement);
                     }
                     Transition::Retry { .. } => self.totals.retried += 1,
                     Transition::Release { .. } => self.totals.released += 1,
                     Transition::Dead { reason } => {
                         self.totals.dead += 1;
                         self.report(Report::Dead(settlement.id().clone(), reason.clone()));
-                        self.follow(now, settlement.id());
+                        self.follow(now, settlement);
                     }
                 },
                 Settled::Fenced => {
                     self.totals.fenced += 1;
                     self.report(Report::Fenced(settlement.id().clone()));
                     if stands(Safeguard::ChainStopsAtLoss) {
-                        self.cut_chain(now, settlement.id());
+                        self.cut_chain(now, settlement);
                     } else {
-                        self.follow(now, settlement.id());
+                        self.follow(now, settlement);
                     }
                 }
             }
             if !stands(Safeguard::ChainGoesBack) {
-                self.follow(now, settlement.id());
+                self.follow(now, settlement);
             }
         }
     }
@@ -110,12 +110,12 @@ impl<D: Draw> Relay<D> {
         let SettleBatch { mut settlements, repeat } = batch;
         let back = settlements.split_off(settlements.len().div_ceil(2));
         if back.is_empty()
-            && let Some(alone) = settlements.pop()
+            && let Some(mut alone) = settlements.pop()
         {
-            let id = alone.id().clone();
-            settlements.extend(alone.without_reason());
-            if settlements.is_empty() {
-                self.cut_chain(now, &id);
+            if alone.forget_reason() {
+                settlements.push(alone);
+            } else {
+                self.cut_chain(now, &alone);
             }
         }
         let narrowed = !settlements.is_empty();

@@ -147,6 +147,26 @@ fn a_settle_without_an_answer_is_repeated_before_anybody_follows() {
     assert_eq!(harness.flying(), ["x2"]);
 }
 
+/// Found by the simulator: an answer that took seconds let the next event overtake the one that people had requeued.
+#[test]
+fn what_became_of_an_earlier_claim_of_the_same_event_lets_nobody_follow() {
+    for late in [Settled::AlreadyApplied, Settled::Fenced] {
+        let mut harness = ordered(DeadHead::Block);
+        harness.claimed([order("x", 1)]);
+        harness.land("x1", Outcome::Rejected { reason: "too large".into() });
+        assert_eq!(ids(&harness.settling()), ["x1"]);
+
+        harness.claimed([order("x", 1), order("x", 2)]);
+        assert_eq!(harness.flying(), ["x1"], "requeued by people, and claimed again");
+        harness.settled(late);
+
+        assert_eq!(harness.flying(), ["x1"]);
+        harness.land("x1", confirmed());
+        assert_eq!(ids(&harness.settle_all()), ["x1"]);
+        assert_eq!(harness.flying(), ["x2"]);
+    }
+}
+
 #[test]
 fn a_settle_that_the_store_never_takes_ends_the_chain() {
     let mut harness = ordered(DeadHead::Block);
