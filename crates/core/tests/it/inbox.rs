@@ -2,6 +2,7 @@
 
 mod batch;
 mod memory;
+mod parked;
 
 use consign_core::delivery::{Delivery, Message};
 use consign_core::event::EventId;

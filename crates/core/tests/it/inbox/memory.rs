@@ -61,6 +61,8 @@ pub enum Step {
     ReadMarker,
     RecordConflict,
     RecordDead,
+    Park,
+    Unpark,
     Ack,
     Retry,
 }
@@ -157,7 +159,7 @@ impl Memory {
         count(Step::Begin) - count(Step::Commit) - count(Step::Rollback)
     }
 
-    fn step(&self, step: Step) -> Result<(), StoreError> {
+    pub fn step(&self, step: Step) -> Result<(), StoreError> {
         let mut state = self.state();
         let due = matches!(state.faults.front(), Some(Fault::Fails(at, _)) if *at == step);
         state.steps.push(step);
