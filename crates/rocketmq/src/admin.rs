@@ -191,13 +191,13 @@ impl Admin {
     /// Makes or changes a topic on the broker at `address`. Attributes are added or changed, never removed.
     pub async fn put_topic(&self, address: &str, topic: &TopicConfig) -> Result<(), AdminError> {
         let request = Command::request(request::UPDATE_AND_CREATE_TOPIC)
-            .with("topic", &topic.name)
+            .with("topic", topic.name.as_str())
             .with("defaultTopic", "TBW102")
             .with("readQueueNums", topic.read_queues)
             .with("writeQueueNums", topic.write_queues)
             .with("perm", topic.permission)
             .with("topicFilterType", "SINGLE_TAG")
-            .with("topicSysFlag", 0)
+            .with("topicSysFlag", "0")
             .with("order", topic.order)
             .with("attributes", topic.attributes_added());
         self.call(address, "to put a topic", request).await.map(drop)
@@ -303,10 +303,10 @@ impl Admin {
             .with("queueOffset", offset)
             .with("maxMsgNums", limit)
             .with("sysFlag", WITH_SUBSCRIPTION)
-            .with("commitOffset", 0)
-            .with("suspendTimeoutMillis", 0)
+            .with("commitOffset", "0")
+            .with("suspendTimeoutMillis", "0")
             .with("subscription", "*")
-            .with("subVersion", 0)
+            .with("subVersion", "0")
             .with("expressionType", "TAG");
         let answer = self.send(address, CALL, &request).await?;
         let (messages, more) = match answer.code {
@@ -333,9 +333,9 @@ impl Admin {
         let request = Command::request(request::QUERY_MESSAGE)
             .with("topic", topic)
             .with("key", message_id)
-            .with("maxNum", 32)
-            .with("beginTimestamp", 0)
-            .with("endTimestamp", i64::MAX)
+            .with("maxNum", "32")
+            .with("beginTimestamp", "0")
+            .with("endTimestamp", i64::MAX.to_string())
             .with("_UNIQUE_KEY_QUERY", true);
         let answered = self.call(address, CALL, request).await;
         let Some(answer) = missing_as_none(answered, response::QUERY_NOT_FOUND)? else {
@@ -439,3 +439,6 @@ fn decoded(address: &str, call: &'static str, answer: &Command) -> Result<Vec<St
         reason,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,12 @@ mod tests {
     fn the_hash_is_the_one_of_the_standard() {
         let hash = hmac_sha1(b"Jefe", b"what do ya want for nothing?");
 
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+        assert_eq!(
+            hash,
+            [
+                0xef, 0xfc, 0xdf, 0x6a, 0xe5, 0xeb, 0x2f, 0xa2, 0xd2, 0x74, 0x16, 0xd5, 0xf1, 0x84, 0xdf,
+                0x9c, 0x25, 0x9a, 0x7c, 0x79
+            ]
+        );
     }
 }

@@ -54,6 +54,39 @@ pub(super) struct Command {
     pub body: Bytes,
 }
 
+/// A value as it stands in the fields of a command: everything is text there.
+pub(super) struct FieldValue(String);
+
+impl From<&str> for FieldValue {
+    fn from(value: &str) -> Self {
+        Self(value.to_owned())
+    }
+}
+
+impl From<String> for FieldValue {
+    fn from(value: String) -> Self {
+        Self(value)
+    }
+}
+
+impl From<u64> for FieldValue {
+    fn from(value: u64) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl From<u32> for FieldValue {
+    fn from(value: u32) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl From<bool> for FieldValue {
+    fn from(value: bool) -> Self {
+        Self(value.to_string())
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Header {
@@ -78,8 +111,8 @@ impl Command {
     }
 
     /// The same command with a further field.
-    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
-        self.fields.insert(name.to_owned(), value.to_string());
+    pub fn with(mut self, name: &str, value: impl Into<FieldValue>) -> Self {
+        self.fields.insert(name.to_owned(), value.into().0);
         self
     }
 
@@ -91,7 +124,7 @@ impl Command {
 
     /// The same request, signed: the hash covers the values of all fields in the order of their names, and the body.
     pub fn signed(self, credentials: &Credentials) -> Self {
-        let mut signed = self.with("AccessKey", &credentials.access_key);
+        let mut signed = self.with("AccessKey", credentials.access_key.as_str());
         let mut content: Vec<u8> = signed.fields.values().flat_map(|value| value.bytes()).collect();
         content.extend_from_slice(&signed.body);
         let signature = BASE64.encode(hmac_sha1(credentials.secret_key.as_bytes(), &content));

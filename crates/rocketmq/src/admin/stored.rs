@@ -1,6 +1,7 @@
 //! Messages as a broker stores them, in the bytes of its commit log.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
@@ -54,7 +55,10 @@ impl StoredMessage {
         };
         let port = u32::from(self.store_host.port()).to_be_bytes();
         let bytes = address.into_iter().chain(port).chain(self.log_offset.to_be_bytes());
-        bytes.map(|byte| format!("{byte:02X}")).collect()
+        bytes.fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02X}").expect("a text takes what is written to it");
+            text
+        })
     }
 
     /// The topic that its producer named, when it is stored in a system topic.
