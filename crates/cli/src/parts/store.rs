@@ -320,7 +320,8 @@ fn mysql_schemas(store: &MySqlStore, config: &Config) -> anyhow::Result<Vec<mysq
     if wants_outbox(config) {
         for outbox in &config.outboxes {
             let schema = mysql::Schema::new(store.0.clone());
-            schemas.push(schema.with_outbox(outbox_mapping(outbox)?, PayloadColumn::default()));
+            let schema = schema.with_outbox(outbox_mapping(outbox)?, PayloadColumn::default());
+            schemas.push(if order_settings(config).is_some() { schema.with_order() } else { schema });
         }
     }
     if !config.consumers.is_empty() {
@@ -334,7 +335,8 @@ fn sqlite_schemas(store: &SqliteStore, config: &Config) -> anyhow::Result<Vec<sq
     let mut schemas = Vec::new();
     if wants_outbox(config) {
         for outbox in &config.outboxes {
-            schemas.push(sqlite::Schema::new(store.0.clone()).with_outbox(outbox_mapping(outbox)?));
+            let schema = sqlite::Schema::new(store.0.clone()).with_outbox(outbox_mapping(outbox)?);
+            schemas.push(if order_settings(config).is_some() { schema.with_order() } else { schema });
         }
     }
     if !config.consumers.is_empty() {

@@ -43,6 +43,7 @@ pub enum PayloadColumn {
 pub struct Schema {
     database: Database,
     outbox: Option<OutboxMapping>,
+    ordered: bool,
     markers: Option<MarkerMapping>,
     comparison: Vec<ComparisonColumn>,
     payload: PayloadColumn,
@@ -54,6 +55,7 @@ impl Schema {
         Self {
             database,
             outbox: None,
+            ordered: false,
             markers: None,
             comparison: Vec::new(),
             payload: PayloadColumn::default(),
@@ -65,6 +67,14 @@ impl Schema {
     pub fn with_outbox(mut self, mapping: OutboxMapping, payload: PayloadColumn) -> Self {
         self.outbox = Some(mapping);
         self.payload = payload;
+        self
+    }
+
+    /// With the index by which ordered claims find the earliest events of an aggregate. Every change of a row's status
+    /// has to keep it up, so an outbox without ordered relays is better off without.
+    #[must_use]
+    pub fn with_order(mut self) -> Self {
+        self.ordered = true;
         self
     }
 
@@ -160,11 +170,9 @@ impl Schema {
     ) -> Result<Option<String>, UnitError> {
         let names = mapping.names();
         let Some(shape) = introspection::shape(connection, OutboxMapping::TABLE, names).await? else {
-            let longblob = match self.payload {
-                PayloadColumn::Json => BTreeSet::new(),
-                PayloadColumn::LongBlob => BTreeSet::from(["longblob".to_owned()]),
-            };
-            return Ok(Some(render(CREATE_OUTBOX_EVENT, names, &longblob)));
+            let words = [("longblob", self.payload == PayloadColumn::LongBlob), ("ordered", self.ordered)];
+            let words = words.into_iter().filter(|(_, taken)| *taken).map(|(word, _)| word.to_owned());
+            return Ok(Some(render(CREATE_OUTBOX_EVENT, names, &words.collect())));
         };
         refuse_lacking(mapping.table(), &shape.missing(&OUTBOX_REQUIRED))?;
         let mut present = shape.present();
@@ -172,7 +180,9 @@ impl Schema {
             present.insert("idx_pending".into());
         }
         let index = match index_word(&shape) {
-            Some(word) if aggregate_index(connection, mapping, &shape).await?.is_none() => Some(word),
+            Some(word) if self.ordered && aggregate_index(connection, mapping, &shape).await?.is_none() => {
+                Some(word)
+            }
             _ => None,
         };
         present.extend(index.map(str::to_owned));

@@ -34,6 +34,7 @@ const RECORDS: [(&str, &str, &str); 2] = [
 pub struct Schema {
     database: Database,
     outbox: Option<OutboxMapping>,
+    ordered: bool,
     markers: Option<MarkerMapping>,
     comparison: Vec<ComparisonColumn>,
 }
@@ -41,13 +42,21 @@ pub struct Schema {
 impl Schema {
     /// No tables yet: add the outbox, the markers, or both.
     pub fn new(database: Database) -> Self {
-        Self { database, outbox: None, markers: None, comparison: Vec::new() }
+        Self { database, outbox: None, ordered: false, markers: None, comparison: Vec::new() }
     }
 
     /// With the outbox and the record of its attempts.
     #[must_use]
     pub fn with_outbox(mut self, mapping: OutboxMapping) -> Self {
         self.outbox = Some(mapping);
+        self
+    }
+
+    /// With the index by which ordered claims find the earliest events of an aggregate. Every change of a row's status
+    /// has to keep it up, so an outbox without ordered relays is better off without.
+    #[must_use]
+    pub fn with_order(mut self) -> Self {
+        self.ordered = true;
         self
     }
 
@@ -107,7 +116,7 @@ impl Schema {
     async fn missing(&self, connection: &mut SqliteConnection) -> Result<Vec<String>, UnitError> {
         let mut statements = Vec::new();
         if let Some(mapping) = &self.outbox {
-            statements.extend(missing_outbox(connection, mapping).await?);
+            statements.extend(missing_outbox(connection, mapping, self.ordered).await?);
             statements.extend(missing_attempts(connection).await?);
         }
         if self.outbox.is_some() || self.markers.is_some() {
@@ -131,11 +140,13 @@ impl Schema {
 async fn missing_outbox(
     connection: &mut SqliteConnection,
     mapping: &OutboxMapping,
+    ordered: bool,
 ) -> Result<Option<String>, UnitError> {
     introspection::check_file(mapping.table())?;
     let names = with_index_name(mapping);
     let Some(shape) = introspection::shape(connection, OutboxMapping::TABLE, mapping.names()).await? else {
-        return Ok(Some(render(CREATE_OUTBOX_EVENT, &names, &BTreeSet::new())));
+        let words = ordered.then(|| "ordered".to_owned());
+        return Ok(Some(render(CREATE_OUTBOX_EVENT, &names, &words.into_iter().collect())));
     };
     refuse_lacking(mapping.table(), &shape.missing(&OUTBOX_REQUIRED))?;
     let mut present = shape.present();
@@ -143,7 +154,7 @@ async fn missing_outbox(
         present.insert("idx_pending".into());
     }
     let index = match index_word(&shape) {
-        Some(word) if aggregate_index(connection, mapping, &shape).await?.is_none() => Some(word),
+        Some(word) if ordered && aggregate_index(connection, mapping, &shape).await?.is_none() => Some(word),
         _ => None,
     };
     present.extend(index.map(str::to_owned));

@@ -2,8 +2,9 @@
 -- Why: keys compare byte by byte and without padding, so that Order:42, order:42 and 'order:42 ' stay three keys;
 --   the collation of that kind is called differently by MySQL and MariaDB. Microseconds in every date: without them
 --   a short delay would be rounded to now or to the next second.
---   `sequence` is the order within an aggregate; it is assigned at INSERT, not at COMMIT. `idx_aggregate` has the type last:
---   the servers read an index in order only when what comes before is compared by a plain equality, and the type may be NULL.
+--   `sequence` is the order within an aggregate; it is assigned at INSERT, not at COMMIT. `idx_aggregate` is for ordered
+--   claims alone: every change of status moves a row in it, at a place of its own, which more than doubles what a claim of any
+--   kind costs (docs/operations/scale.md). It has the type last: the servers read an index in order only when what comes before is compared by a plain equality, and the type may be NULL.
 CREATE TABLE `outbox_event` (
     `event_id` VARCHAR(64) NOT NULL,
     `sequence` BIGINT NOT NULL AUTO_INCREMENT,
@@ -28,6 +29,6 @@ CREATE TABLE `outbox_event` (
     `sent_at` DATETIME(6) NULL,
     PRIMARY KEY (`event_id`),
     UNIQUE KEY `idx_sequence` (`sequence`),
-    KEY `idx_pending` (`status`, `available_at`, `event_id`),
-    KEY `idx_aggregate` (`aggregate_id`, `status`, `sequence`, `aggregate_type`)
+    KEY `idx_pending` (`status`, `available_at`, `event_id`)
+-- ? ordered: , KEY `idx_aggregate` (`aggregate_id`, `status`, `sequence`, `aggregate_type`)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;

@@ -27,4 +27,4 @@ CREATE TABLE "outbox_event" (
     UNIQUE ("event_id")
 );
 CREATE INDEX "idx_pending" ON "outbox_event" ("status", "available_at", "event_id");
-CREATE INDEX "idx_aggregate" ON "outbox_event" ("aggregate_id", "status", "sequence", "aggregate_type");
+-- ? ordered: CREATE INDEX "idx_aggregate" ON "outbox_event" ("aggregate_id", "status", "sequence", "aggregate_type");

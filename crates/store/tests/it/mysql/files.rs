@@ -162,7 +162,7 @@ fn bare(text: &str) -> String {
 
 /// 10,000 waiting rows, 1,000 in flight and 10,000 sent ones.
 async fn filled(server: Server) -> Bench {
-    let bench = Bench::migrated(server, PayloadColumn::Json).await;
+    let bench = Bench::migrated_for_order(server, PayloadColumn::Json).await;
     let numbers = "WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
                    SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS number FROM ten a, ten b, ten c, ten d";
     bench.run(&format!("CREATE TABLE numbers AS {numbers}")).await;

@@ -94,13 +94,26 @@ impl Bench {
         bench
     }
 
+    /// As [`Bench::migrated`], with what ordered relays need.
+    pub async fn migrated_for_order(server: Server, payload: PayloadColumn) -> Self {
+        let bench = Self::new(server).await;
+        bench.migrate_for_order(payload).await;
+        bench
+    }
+
     pub async fn migrate(&self, payload: PayloadColumn) -> Vec<String> {
+        self.schema(payload).apply().await.expect("the migration succeeds")
+    }
+
+    /// As [`Bench::migrate`], with what ordered relays need.
+    pub async fn migrate_for_order(&self, payload: PayloadColumn) -> Vec<String> {
+        self.schema(payload).with_order().apply().await.expect("the migration succeeds")
+    }
+
+    fn schema(&self, payload: PayloadColumn) -> Schema {
         Schema::new(self.database())
             .with_outbox(OutboxMapping::default(), payload)
             .with_markers(MarkerMapping::default())
-            .apply()
-            .await
-            .expect("the migration succeeds")
     }
 
     pub fn options(&self) -> Options {

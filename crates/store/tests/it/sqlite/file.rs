@@ -50,6 +50,13 @@ impl File {
         file
     }
 
+    /// As [`File::migrated`], with what ordered relays need.
+    pub async fn migrated_for_order() -> Self {
+        let file = Self::migrated().await;
+        file.schema().await.with_order().apply().await.expect("the index is created");
+        file
+    }
+
     /// A file with the contract's tables, and consign's own for records.
     pub async fn contract() -> Self {
         let file = Self::empty().await;

@@ -33,7 +33,7 @@ impl<T: Tables> OrderedFixture for Fixture<T> {
     const FULL: bool = T::FULL;
 
     async fn fresh() -> Self {
-        let file = if T::FULL { File::migrated().await } else { File::contract().await };
+        let file = if T::FULL { File::migrated_for_order().await } else { File::contract().await };
         Self { file, appended: AtomicI64::new(0), kind: PhantomData }
     }
 

@@ -37,6 +37,7 @@ impl Scratch {
         let mapping = OutboxMapping::new(Identifier::table(TABLE)?);
         Schema::new(scratch.site.database().clone())
             .with_outbox(mapping, PayloadColumn::Json)
+            .with_order()
             .apply()
             .await?;
         Ok(scratch)
