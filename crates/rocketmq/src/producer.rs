@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use crate::code::Code;
 use crate::error::{CallError, StartError};
 use crate::generated::messages::settings::PubSub;
-use crate::generated::messages::{ClientType, Publishing, SendMessageRequest, SendResultEntry};
+use crate::generated::messages::{
+    ClientType, Publishing, SendMessageRequest, SendMessageResponse, SendResultEntry,
+};
 use crate::identity::Identity;
 use crate::message::{Kind, Message, Stage};
 use crate::options::{Address, Options};
@@ -31,7 +33,7 @@ const BODY_BYTES_MAX: i32 = 4 << 20;
 /// The proof that the broker took a message, under its own policy of flushing and replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The message id, as the server repeats it.
+    /// The message id, as it was given.
     pub message_id: String,
     /// Offset in the queue; the protocol does not say in which one.
     pub offset: i64,
@@ -97,12 +99,17 @@ impl Producer {
 
     /// Sends one message. Dropping the future leaves open whether it was sent.
     pub async fn send(&self, message: Message, deadline: Instant) -> Result<Receipt, CallError> {
+        let message_id = message.message_id.clone();
         let (entry, link) = self.send_one(message, Stage::Whole, deadline).await?;
         check(entry.status.as_ref())?;
-        Ok(receipt(entry, &link))
+        Ok(receipt(message_id, &entry, &link))
     }
 
     /// Sends several messages of one topic in one request, each with a result of its own, in the order given.
+    ///
+    /// The broker stores such a request as one batch in one queue, all or nothing, and the proxy answers it with one
+    /// entry, which is every message's status then; their offsets follow each other
+    /// (`SendMessageActivity` and `LocalMessageService` of apache/rocketmq).
     ///
     /// Messages with a group are not for this call: the proxy ignores the group of a batch (apache/rocketmq#10924).
     /// Neither are delayed ones, nor several topics: then nothing is sent.
@@ -118,18 +125,28 @@ impl Producer {
             return vec![Err(CallError::not_sent(text)); count];
         }
         let identity = &self.session.shared().identity;
+        let ids: Vec<String> = messages.iter().map(|message| message.message_id.clone()).collect();
         let messages =
             messages.into_iter().map(|message| message.into_wire(identity, Stage::Whole)).collect();
-        match self.request(&topic, None, SendMessageRequest { messages }, deadline).await {
-            Ok((entries, link)) if entries.len() == count => entries
-                .into_iter()
-                .map(|entry| check(entry.status.as_ref()).map(|()| receipt(entry, &link)))
-                .collect(),
-            Ok((entries, _)) => {
+        let (entries, link) =
+            match self.request(&topic, None, SendMessageRequest { messages }, deadline).await {
+                Ok(answer) => answer,
+                Err(error) => return vec![Err(error); count],
+            };
+        let result = |entry: &SendResultEntry, id, behind| {
+            check(entry.status.as_ref())?;
+            let offset = entry.offset.saturating_add(behind);
+            Ok(Receipt { offset, ..receipt(id, entry, &link) })
+        };
+        match entries.as_slice() {
+            [entry] => ids.into_iter().zip(0..).map(|(id, place)| result(entry, id, place)).collect(),
+            entries if entries.len() == count => {
+                ids.into_iter().zip(entries).map(|(id, entry)| result(entry, id, 0)).collect()
+            }
+            entries => {
                 let text = format!("{} entries answered {count} messages", entries.len());
                 vec![Err(CallError::unknown(text)); count]
             }
-            Err(error) => vec![Err(error); count],
         }
     }
 
@@ -164,32 +181,31 @@ impl Producer {
     ) -> Result<(Vec<SendResultEntry>, Arc<Link>), CallError> {
         let shared = self.session.shared();
         let route = shared.route(topic, deadline).await?;
-        let Some(broker) = route.writable_for(group) else {
+        let addresses = route.writable_for(group);
+        if addresses.is_empty() {
             shared.forget_route(topic);
             let message = format!("topic {topic} has no writable queue");
             return Err(CallError::Answered { code: Code::FORBIDDEN, message });
-        };
+        }
         let mut failure = CallError::not_sent(format!("topic {topic} has no proxy"));
-        for link in shared.links(&broker.addresses) {
+        for link in addresses.iter().map(|address| shared.link(address)) {
             let sent = link.call(request.clone(), deadline, |mut stub, request| async move {
                 stub.send_message(request).await
             });
             match sent.await {
-                Ok(response) if response.entries.is_empty() => {
-                    // The request failed as a whole, before there were entries.
-                    let status = response.status.as_ref();
-                    let refused = check(status).err();
-                    if refused.as_ref().and_then(CallError::code) == Some(Code::TOPIC_NOT_FOUND) {
+                Ok(response) => {
+                    let answer = entries(response);
+                    if answer.as_ref().is_err_and(|error| error.code() == Some(Code::TOPIC_NOT_FOUND)) {
                         shared.forget_route(topic);
                     }
-                    return Err(refused.unwrap_or_else(|| CallError::unknown("the answer has no entries")));
+                    return answer.map(|entries| (entries, link));
                 }
-                Ok(response) => return Ok((response.entries, link)),
                 // Nothing left, so another way may be tried.
                 Err(error @ CallError::NotSent { .. }) => failure = error,
                 Err(error) => return Err(error),
             }
         }
+        shared.forget_route(topic);
         Err(failure)
     }
 
@@ -199,11 +215,21 @@ impl Producer {
     }
 }
 
-fn receipt(entry: SendResultEntry, link: &Link) -> Receipt {
+/// The entries of an answer, or the error of a request that failed as a whole, before there were entries.
+fn entries(response: SendMessageResponse) -> Result<Vec<SendResultEntry>, CallError> {
+    if response.entries.is_empty() {
+        check(response.status.as_ref())?;
+        return Err(CallError::unknown("the answer has no entries"));
+    }
+    Ok(response.entries)
+}
+
+/// The receipt of a message under its own id: the entry of a batch has another one.
+fn receipt(message_id: String, entry: &SendResultEntry, link: &Link) -> Receipt {
     Receipt {
-        message_id: entry.message_id,
+        message_id,
         offset: entry.offset,
-        recall_handle: Some(entry.recall_handle).filter(|handle| !handle.is_empty()),
+        recall_handle: Some(entry.recall_handle.clone()).filter(|handle| !handle.is_empty()),
         endpoint: link.address().clone(),
     }
 }

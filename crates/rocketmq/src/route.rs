@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::generated::messages::{self, MessageType, Permission, QueryRouteResponse};
@@ -78,23 +79,26 @@ impl Route {
         &self.readable
     }
 
-    /// The broker for the next message: for a group always the same one while the brokers stay the same, otherwise one
-    /// after the other. The proxy before it chooses the queue, for a group by a hash of its own.
-    pub(crate) fn writable_for(&self, group: Option<&str>) -> Option<&Broker> {
-        if self.writable.is_empty() {
-            return None;
+    /// The proxies for the next message, best first. Those of one broker for a group: always the same one while the
+    /// brokers stay the same. Otherwise the brokers take turns, and the others come after the one whose turn it is. The
+    /// proxy chooses the queue, for a group by a hash of its own.
+    pub(crate) fn writable_for(&self, group: Option<&str>) -> Vec<Address> {
+        let Some(count) = NonZeroUsize::new(self.writable.len()) else { return Vec::new() };
+        if let Some(group) = group {
+            // The hasher has fixed keys: the same group goes the same way in every process of this build.
+            let mut hasher = DefaultHasher::new();
+            group.hash(&mut hasher);
+            let place = usize::try_from(hasher.finish() % count.get() as u64).unwrap_or(0);
+            return self.writable[place].addresses.clone();
         }
-        let place = match group {
-            Some(group) => {
-                // The hasher has fixed keys: the same group goes the same way in every process of this build.
-                let mut hasher = DefaultHasher::new();
-                group.hash(&mut hasher);
-                usize::try_from(hasher.finish() % u64::try_from(self.writable.len()).unwrap_or(1))
-                    .unwrap_or(0)
+        let (before, from) = self.writable.split_at(self.turn.fetch_add(1, Ordering::Relaxed) % count);
+        let mut addresses: Vec<Address> = Vec::new();
+        for address in from.iter().chain(before).flat_map(|broker| &broker.addresses) {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
             }
-            None => self.turn.fetch_add(1, Ordering::Relaxed) % self.writable.len(),
-        };
-        self.writable.get(place)
+        }
+        addresses
     }
 
     pub(crate) fn summary(&self) -> TopicRoute {

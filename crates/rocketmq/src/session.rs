@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use crate::error::{CallError, StartError};
 use crate::generated::messages::{
@@ -28,6 +28,12 @@ pub(crate) use telemetry::Recovered;
 const ROUTES_EVERY: Duration = Duration::from_secs(30);
 /// How soon a topic without a route is asked for again.
 const ROUTES_MISSING_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a bad answer about a route stands for those who ask at once.
+const FAILURE_STANDS: Duration = Duration::from_millis(250);
+
+/// Held by who asks for a topic's route, with what the last one found out when it was not a route.
+type Question = Arc<tokio::sync::Mutex<Option<(Instant, CallError)>>>;
 
 /// What kind of client a session is for.
 pub(crate) struct Role {
@@ -55,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) role: Role,
     links: Mutex<BTreeMap<Address, Arc<Link>>>,
     routes: Mutex<BTreeMap<String, Arc<Route>>>,
+    questions: Mutex<BTreeMap<String, Question>>,
     pub(crate) standing: Standing,
     /// What the server last said of this client.
     pub(crate) told: watch::Sender<Option<GroupSettings>>,
@@ -83,6 +90,7 @@ impl Session {
             role,
             links: Mutex::default(),
             routes: Mutex::default(),
+            questions: Mutex::default(),
             standing: Standing::default(),
             told: watch::Sender::new(None),
         });
@@ -137,12 +145,29 @@ impl Shared {
         lock(&self.routes).get(topic).cloned()
     }
 
-    /// The route of a topic: the known one, or one asked for now.
+    /// The route of a topic: the known one, or one asked for now. However many ask at once, one question is put, and
+    /// its answer stands for a moment when it is a bad one.
     pub(crate) async fn route(&self, topic: &str, deadline: Instant) -> Result<Arc<Route>, CallError> {
-        match self.known_route(topic) {
-            Some(route) => Ok(route),
-            None => self.ask_route(topic, deadline).await,
+        if let Some(route) = self.known_route(topic) {
+            return Ok(route);
         }
+        let question = lock(&self.questions).entry(topic.to_owned()).or_default().clone();
+        let asked = async {
+            let mut failure = question.lock().await;
+            if let Some(route) = self.known_route(topic) {
+                return Ok(route);
+            }
+            if let Some((at, error)) = &*failure
+                && at.elapsed() < FAILURE_STANDS
+            {
+                return Err(error.clone());
+            }
+            let asked = self.ask_route(topic, deadline).await;
+            *failure = asked.as_ref().err().map(|error| (Instant::now(), error.clone()));
+            asked
+        };
+        let late = || Err(CallError::not_sent(format!("no route of topic {topic} before the deadline")));
+        timeout_at(deadline, asked).await.unwrap_or_else(|_| late())
     }
 
     /// Asks one access point after the other; the first answer counts, be it good or bad.

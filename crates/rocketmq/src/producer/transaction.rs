@@ -103,16 +103,10 @@ impl Producer {
         let (mut entry, link) = self.send_one(message, Stage::Half, deadline).await?;
         let status = check(entry.status.as_ref());
         // The broker takes the message id for the transaction's (`SendMessageProcessor` of apache/rocketmq), and the
-        // three statuses come without either.
-        if entry.message_id.is_empty() {
-            entry.message_id = message_id;
-        }
-        let transaction_id = if entry.transaction_id.is_empty() {
-            entry.message_id.clone()
-        } else {
-            std::mem::take(&mut entry.transaction_id)
-        };
-        let receipt = receipt(entry, &link);
+        // three statuses come without it.
+        let transaction_id = Some(std::mem::take(&mut entry.transaction_id)).filter(|id| !id.is_empty());
+        let transaction_id = transaction_id.unwrap_or_else(|| message_id.clone());
+        let receipt = receipt(message_id, &entry, &link);
         let half = Half { receipt, transaction_id, topic, trace_context, link };
         let Err(error) = status else { return Ok(half) };
         if error.code().is_some_and(crate::Code::is_stored_not_safe) {

@@ -1,0 +1,3 @@
+//! The client against a scripted peer, and against a real broker.
+
+mod broker;
