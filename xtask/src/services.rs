@@ -1,24 +1,27 @@
-//! Real servers for the tests, from Debian packages, without installing anything on the host.
+//! Real servers for the tests, from Debian packages and Java artifacts, kept away from the host's own.
 //!
 //! Packages are downloaded by a private apt, unpacked into a folder, and made to run from there with the C
 //! library they came with. No container engine, no system service and, after the download, no root is needed.
+//! RocketMQ alone runs on the host's Java, which is installed when it is missing.
 //!
 //! - [`catalog`]: which services there are, with ports, URLs and package pins
 //! - [`site`]: folder, account and locks
-//! - [`archive`], [`cache`], [`program`], [`relocation`]: from package to runnable program
+//! - [`archive`], [`cache`], [`program`], [`relocation`]: from package to runnable program; [`maven`]: from artifacts
 //! - [`server`]: up, down, kill, pause, resume; [`process`] and [`probe`] look at what runs
-//! - [`database`], [`rabbitmq`], [`certificate`]: how each kind is started
+//! - [`database`], [`rabbitmq`], [`rocketmq`], [`certificate`]: how each kind is started
 
 pub mod archive;
 mod cache;
 pub mod catalog;
 mod certificate;
 mod database;
+mod maven;
 mod probe;
 mod process;
 mod program;
 mod rabbitmq;
 mod relocation;
+mod rocketmq;
 pub mod server;
 pub mod site;
 
@@ -67,6 +70,10 @@ pub fn run(words: &[&str]) -> Result<ExitCode> {
 /// The variables under which tests find a service.
 pub fn variables(site: &Site, service: Service) -> Vec<(String, String)> {
     let mut variables = vec![(service.url_variable(), service.url(site.port_base))];
+    if let Some(ports) = service.rocketmq_ports(site.port_base) {
+        let name = format!("CONSIGN_TEST_{}_NAMESRV", service.name().to_uppercase());
+        variables.push((name, format!("127.0.0.1:{}", ports.name_server)));
+    }
     if let Some(url) = service.tls_url(site.port_base) {
         variables.push((service.tls_url_variable(), url));
         let authority = site.certificates(service).join(certificate::AUTHORITY);

@@ -25,17 +25,44 @@ pub enum Service {
     Rabbitmqc2,
     /// Its third node.
     Rabbitmqc3,
+    /// RocketMQ 5: name server, broker and proxy, with the flush and replication a broker has by default.
+    Rocketmq,
+    /// The same, but it asks for a replica that is not there: every send is stored and answered with a doubt.
+    Rocketmqsync,
+    /// The same, but it waits for the disk, and gives up after a millisecond.
+    Rocketmqflush,
 }
 
 /// Stands for the three nodes of a cluster.
 pub const CLUSTER_NAME: &str = "rabbitmq-cluster";
 
-/// Packages that are unpacked together into one folder.
+/// What is brought into one folder together.
 #[derive(Debug)]
 pub struct Package {
     /// Name of the folder.
     pub name: &'static str,
-    /// Debian suite they come from.
+    pub origin: Origin,
+}
+
+/// Where a package comes from.
+#[derive(Debug)]
+pub enum Origin {
+    Debian(Debian),
+    Maven(Maven),
+}
+
+/// Java artifacts of one project and version, with all they need at run time.
+#[derive(Debug)]
+pub struct Maven {
+    pub group: &'static str,
+    pub artifacts: &'static [&'static str],
+    pub version: &'static str,
+}
+
+/// Packages of the Debian archive.
+#[derive(Debug)]
+pub struct Debian {
+    /// Suite they come from.
     pub suite: &'static str,
     /// Packages asked for; the first one's version stands for the whole.
     pub wanted: &'static [&'static str],
@@ -52,19 +79,21 @@ pub struct Pin {
 }
 
 const fn unpinned(name: &'static str, suite: &'static str, wanted: &'static [&'static str]) -> Package {
-    Package { name, suite, wanted, pin: None }
+    Package { name, origin: Origin::Debian(Debian { suite, wanted, pin: None }) }
 }
 
 static MYSQL: Package = Package {
     name: "mysql",
-    suite: "sid",
-    wanted: &["mysql-server-core"],
-    // MySQL is in no stable suite, and the index of sid may be a frozen copy whose freshness apt can no longer
-    // check. The pin makes up for that.
-    pin: Some(Pin {
-        version: "9.7.4-2",
-        architecture: "amd64",
-        sha256: "628d2d7d2dc827507bcae80677a9950766b002bec2c658cb96343d9f324f8660",
+    origin: Origin::Debian(Debian {
+        suite: "sid",
+        wanted: &["mysql-server-core"],
+        // MySQL is in no stable suite, and the index of sid may be a frozen copy whose freshness apt can no longer
+        // check. The pin makes up for that.
+        pin: Some(Pin {
+            version: "9.7.4-2",
+            architecture: "amd64",
+            sha256: "628d2d7d2dc827507bcae80677a9950766b002bec2c658cb96343d9f324f8660",
+        }),
     }),
 };
 // mariadb-install-db needs my_print_defaults, which is in the client package.
@@ -75,13 +104,40 @@ static NATS: Package = unpinned("nats", "bookworm", &["nats-server"]);
 static RABBITMQ: Package = unpinned("rabbitmq", "bookworm", &["rabbitmq-server"]);
 static RABBITMQ4: Package = unpinned("rabbitmq4", "trixie", &["rabbitmq-server"]);
 static RABBITMQ43: Package = unpinned("rabbitmq43", "sid", &["rabbitmq-server"]);
+static ROCKETMQ: Package = Package {
+    name: "rocketmq",
+    // The newest version of which all three are published; the proxy brings the broker.
+    origin: Origin::Maven(Maven {
+        group: "org.apache.rocketmq",
+        artifacts: &["rocketmq-proxy", "rocketmq-namesrv"],
+        version: "5.5.0",
+    }),
+};
 /// Rewrites loader and library paths in unpacked programs.
 pub static PATCHELF: Package = unpinned("patchelf", "bookworm", &["patchelf"]);
 /// Makes the certificates, where the host has no openssl command.
 pub static OPENSSL: Package = unpinned("openssl", "bookworm", &["openssl"]);
 
+/// Ports of a RocketMQ beside the one of its proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct RocketmqPorts {
+    pub name_server: u16,
+    pub proxy_remoting: u16,
+    /// The broker's own choice: two below its port.
+    pub broker_fast: u16,
+    pub broker: u16,
+    /// The broker's own choice: one above its port.
+    pub broker_replication: u16,
+}
+
+impl RocketmqPorts {
+    pub fn all(self) -> [u16; 5] {
+        [self.name_server, self.proxy_remoting, self.broker_fast, self.broker, self.broker_replication]
+    }
+}
+
 impl Service {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Mysql,
         Self::Mariadb,
         Self::Postgres,
@@ -94,6 +150,9 @@ impl Service {
         Self::Rabbitmqc1,
         Self::Rabbitmqc2,
         Self::Rabbitmqc3,
+        Self::Rocketmq,
+        Self::Rocketmqsync,
+        Self::Rocketmqflush,
     ];
 
     /// What the name `rabbitmq-cluster` stands for.
@@ -125,6 +184,9 @@ impl Service {
             Self::Rabbitmqc1 => "rabbitmqc1",
             Self::Rabbitmqc2 => "rabbitmqc2",
             Self::Rabbitmqc3 => "rabbitmqc3",
+            Self::Rocketmq => "rocketmq",
+            Self::Rocketmqsync => "rocketmqsync",
+            Self::Rocketmqflush => "rocketmqflush",
         }
     }
 
@@ -140,11 +202,16 @@ impl Service {
                 &RABBITMQ4
             }
             Self::Rabbitmq43 => &RABBITMQ43,
+            Self::Rocketmq | Self::Rocketmqsync | Self::Rocketmqflush => &ROCKETMQ,
         }
     }
 
     pub fn is_rabbitmq(self) -> bool {
         self.epmd_port(0).is_some()
+    }
+
+    pub fn is_rocketmq(self) -> bool {
+        matches!(self, Self::Rocketmq | Self::Rocketmqsync | Self::Rocketmqflush)
     }
 
     /// The node whose cluster this one becomes a member of.
@@ -171,7 +238,22 @@ impl Service {
             Self::Rabbitmqc1 => 82,
             Self::Rabbitmqc2 => 83,
             Self::Rabbitmqc3 => 84,
+            Self::Rocketmq => 90,
+            Self::Rocketmqsync => 100,
+            Self::Rocketmqflush => 110,
         }
+    }
+
+    /// The listeners behind the one of [`Service::port`], where a service is made of several.
+    pub fn rocketmq_ports(self, base: u16) -> Option<RocketmqPorts> {
+        let proxy = self.port(base);
+        self.is_rocketmq().then_some(RocketmqPorts {
+            name_server: proxy + 1,
+            proxy_remoting: proxy + 2,
+            broker_fast: proxy + 3,
+            broker: proxy + 5,
+            broker_replication: proxy + 6,
+        })
     }
 
     /// The port mapper of Erlang, one for each Erlang version; the nodes of a cluster share it.
@@ -181,13 +263,18 @@ impl Service {
             Self::Rabbitmq4 | Self::Rabbitmq4b => Some(base + 174),
             Self::Rabbitmq43 => Some(base + 176),
             Self::Rabbitmqc1 | Self::Rabbitmqc2 | Self::Rabbitmqc3 => Some(base + 178),
-            Self::Mysql | Self::Mariadb | Self::Postgres | Self::Redis | Self::Nats => None,
+            _ => None,
         }
     }
 
     /// The TLS listener, where there is one.
     pub fn tls_port(self, base: u16) -> Option<u16> {
-        matches!(self, Self::Redis | Self::Rabbitmq4).then(|| self.port(base) + 400)
+        match self {
+            Self::Redis | Self::Rabbitmq4 => Some(self.port(base) + 400),
+            // The proxy tells by the first bytes whether a client speaks TLS.
+            Self::Rocketmq => Some(self.port(base)),
+            _ => None,
+        }
     }
 
     pub fn url(self, base: u16) -> String {
@@ -206,6 +293,9 @@ impl Service {
             | Self::Rabbitmqc3 => {
                 format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
             }
+            Self::Rocketmq | Self::Rocketmqsync | Self::Rocketmqflush => {
+                format!("rocketmq://127.0.0.1:{port}")
+            }
         }
     }
 
@@ -213,6 +303,7 @@ impl Service {
         let port = self.tls_port(base)?;
         Some(match self {
             Self::Redis => format!("rediss://localhost:{port}/"),
+            Self::Rocketmq => format!("rocketmqs://localhost:{port}"),
             _ => format!("amqps://guest:guest@localhost:{port}/%2f"),
         })
     }
@@ -264,7 +355,10 @@ mod tests {
                 // Node-to-node traffic, see rabbitmq.rs.
                 assert!(seen.insert(service.port(100) + 200), "{service:?}");
             }
-            if let Some(port) = service.tls_port(100) {
+            if let Some(port) = service.tls_port(100).filter(|&port| port != service.port(100)) {
+                assert!(seen.insert(port), "{service:?}");
+            }
+            for port in service.rocketmq_ports(100).into_iter().flat_map(RocketmqPorts::all) {
                 assert!(seen.insert(port), "{service:?}");
             }
         }

@@ -59,7 +59,10 @@ pub fn initialisation(site: &Site, service: Service, program: &Program) -> Optio
         | Service::Rabbitmq43
         | Service::Rabbitmqc1
         | Service::Rabbitmqc2
-        | Service::Rabbitmqc3 => None,
+        | Service::Rabbitmqc3
+        | Service::Rocketmq
+        | Service::Rocketmqsync
+        | Service::Rocketmqflush => None,
     }
 }
 

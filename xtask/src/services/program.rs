@@ -9,9 +9,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
 use super::archive::{Archive, Deb, Unavailable};
-use super::catalog::{PATCHELF, Package};
+use super::catalog::{Debian, Origin, PATCHELF, Package};
 use super::site::Site;
-use super::{relocation, say};
+use super::{maven, relocation, say};
 
 /// An unpacked package, ready to run.
 #[derive(Clone, Debug)]
@@ -35,7 +35,11 @@ pub fn present(site: &Site, package: &Package) -> Option<Program> {
     // Paths are written into the programs, so a copy of the folder to another place is worthless.
     let is_here = manifest["folder"].as_str().map(Path::new) == Some(&folder);
     let version = manifest["version"].as_str()?.to_owned();
-    is_here.then_some(Program { folder, version })
+    let is_wanted = match &package.origin {
+        Origin::Debian(_) => true,
+        Origin::Maven(artifacts) => version == artifacts.version,
+    };
+    (is_here && is_wanted).then_some(Program { folder, version })
 }
 
 /// Unpacks the package unless that has been done. An error that holds [`Unavailable`] means that the archive or
@@ -47,29 +51,36 @@ pub fn fetch(site: &Site, package: &'static Package) -> Result<Program> {
     }
     let started = Instant::now();
     let folder = site.program(package.name);
-    let debs = first_with_known_index(site, package, &folder)
-        .with_context(|| format!("{}: cannot fetch {}", package.name, package.wanted.join(" ")))?;
-    unpack(&folder, &debs)?;
-    if package.name != PATCHELF.name {
-        relocation::relocate(&folder, &patchelf(site)?).with_context(|| {
-            format!("{}: cannot adapt the programs to {}", package.name, folder.display())
-        })?;
+    let (version, content) = match &package.origin {
+        Origin::Debian(debian) => from_archive(site, package.name, debian, &folder)?,
+        Origin::Maven(artifacts) => maven::fetch(package.name, artifacts, &folder)?,
+    };
+    let content = json!({ "folder": folder, "version": version, "content": content });
+    fs::write(manifest(&folder), format!("{content:#}\n"))?;
+    say(&format!("{}: fetched version {version} in {:.1} s", package.name, started.elapsed().as_secs_f64()));
+    Ok(Program { folder, version })
+}
+
+/// Unpacks packages of the archive; gives the version and what was unpacked.
+fn from_archive(
+    site: &Site,
+    name: &'static str,
+    debian: &'static Debian,
+    folder: &Path,
+) -> Result<(String, Value)> {
+    let debs = first_with_known_index(site, name, debian, folder)
+        .with_context(|| format!("{name}: cannot fetch {}", debian.wanted.join(" ")))?;
+    unpack(folder, &debs)?;
+    if name != PATCHELF.name {
+        relocation::relocate(folder, &patchelf(site)?)
+            .with_context(|| format!("{name}: cannot adapt the programs to {}", folder.display()))?;
     }
-    let version = version_of(package, &debs)?;
+    let version = version_of(debian, &debs)?;
     let listed: Vec<_> = debs
         .iter()
         .map(|deb| json!({ "name": deb.name, "version": deb.version, "sha256": deb.sha256 }))
         .collect();
-    let content = json!({ "folder": folder, "suite": package.suite, "version": version, "debs": listed });
-    fs::write(manifest(&folder), format!("{content:#}\n"))?;
-    say(&format!(
-        "{}: unpacked {} {version} from {} in {:.1} s",
-        package.name,
-        package.wanted[0],
-        package.suite,
-        started.elapsed().as_secs_f64()
-    ));
-    Ok(Program { folder, version })
+    Ok((version, json!({ "suite": debian.suite, "debs": listed })))
 }
 
 fn manifest(folder: &Path) -> PathBuf {
@@ -77,45 +88,56 @@ fn manifest(folder: &Path) -> PathBuf {
 }
 
 /// Downloads with the index at hand, and once more with a new one: an old index names files that are gone.
-fn first_with_known_index(site: &Site, package: &'static Package, folder: &Path) -> Result<Vec<Deb>> {
-    let archive = Archive::of_suite(package.suite, site);
-    match download(&archive, package, folder, false) {
+fn first_with_known_index(
+    site: &Site,
+    name: &'static str,
+    debian: &'static Debian,
+    folder: &Path,
+) -> Result<Vec<Deb>> {
+    let archive = Archive::of_suite(debian.suite, site);
+    match download(&archive, name, debian, folder, false) {
         Err(error) if error.downcast_ref::<Unavailable>().is_some() => {
-            download(&archive, package, folder, true)
+            download(&archive, name, debian, folder, true)
         }
         outcome => outcome,
     }
 }
 
-fn download(archive: &Archive<'_>, package: &Package, folder: &Path, fresh: bool) -> Result<Vec<Deb>> {
+fn download(
+    archive: &Archive<'_>,
+    name: &str,
+    debian: &Debian,
+    folder: &Path,
+    fresh: bool,
+) -> Result<Vec<Deb>> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
     let debs_folder = folder.join("debs");
     fs::create_dir_all(&debs_folder)?;
-    let debs = resolve(archive, package, fresh)?;
+    let debs = resolve(archive, name, debian, fresh)?;
     archive.download(&debs, &debs_folder)?;
     Ok(debs)
 }
 
-fn resolve(archive: &Archive<'_>, package: &Package, fresh: bool) -> Result<Vec<Deb>> {
-    let newest: Vec<String> = package.wanted.iter().map(|&name| name.to_owned()).collect();
-    let Some(pin) = package.pin.as_ref().filter(|pin| pin.architecture == architecture()) else {
+fn resolve(archive: &Archive<'_>, name: &str, debian: &Debian, fresh: bool) -> Result<Vec<Deb>> {
+    let newest: Vec<String> = debian.wanted.iter().map(|&name| name.to_owned()).collect();
+    let Some(pin) = debian.pin.as_ref().filter(|pin| pin.architecture == architecture()) else {
         return archive.resolve(&newest, fresh);
     };
     let mut pinned = newest.clone();
-    pinned[0] = format!("{}={}", package.wanted[0], pin.version);
+    pinned[0] = format!("{}={}", debian.wanted[0], pin.version);
     let Ok(debs) = archive.resolve(&pinned, fresh) else {
         let debs = archive.resolve(&newest, fresh)?;
-        let version = version_of(package, &debs)?;
+        let version = version_of(debian, &debs)?;
         say(&format!(
             "{}: {} {} is gone from {}; taking {version}",
-            package.name, package.wanted[0], pin.version, package.suite
+            name, debian.wanted[0], pin.version, debian.suite
         ));
         return Ok(debs);
     };
     let deb =
-        debs.iter().find(|deb| deb.name == package.wanted[0]).context("apt left out what was asked for")?;
+        debs.iter().find(|deb| deb.name == debian.wanted[0]).context("apt left out what was asked for")?;
     ensure!(
         deb.sha256 == pin.sha256,
         "{} {} has sha256 {} in the index, but {} is pinned: do not use this mirror, or review the pin in \
@@ -128,9 +150,9 @@ fn resolve(archive: &Archive<'_>, package: &Package, fresh: bool) -> Result<Vec<
     Ok(debs)
 }
 
-fn version_of(package: &Package, debs: &[Deb]) -> Result<String> {
-    let main = debs.iter().find(|deb| deb.name == package.wanted[0]);
-    Ok(main.with_context(|| format!("apt does not plan to install {}", package.wanted[0]))?.version.clone())
+fn version_of(debian: &Debian, debs: &[Deb]) -> Result<String> {
+    let main = debs.iter().find(|deb| deb.name == debian.wanted[0]);
+    Ok(main.with_context(|| format!("apt does not plan to install {}", debian.wanted[0]))?.version.clone())
 }
 
 fn architecture() -> &'static str {

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 
-use super::catalog::Service;
+use super::catalog::{RocketmqPorts, Service};
 use super::process::{LOOK_EVERY, Leader, until};
 use super::program::{self, Program};
 use super::site::Site;
-use super::{certificate, database, probe, rabbitmq, say};
+use super::{certificate, database, probe, rabbitmq, rocketmq, say};
 
 /// How long a server may take to end, or a port to become free.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -221,6 +221,9 @@ fn prepare(site: &Site, service: Service) -> Result<()> {
     if service.is_rabbitmq() {
         rabbitmq::configure(site, service)?;
     }
+    if service.is_rocketmq() {
+        rocketmq::configure(site, service)?;
+    }
     // A killed server stays in the process table until it is collected, or its pid is given to another process;
     // its successor takes either for a running server. Nothing of it is alive here.
     for left_behind in ["postmaster.pid", "mysqld.sock.lock"] {
@@ -246,6 +249,9 @@ fn command(site: &Site, service: Service, program: &Program) -> Result<Command> 
         | Service::Rabbitmqc1
         | Service::Rabbitmqc2
         | Service::Rabbitmqc3 => rabbitmq::server(site, service, program)?,
+        Service::Rocketmq | Service::Rocketmqsync | Service::Rocketmqflush => {
+            rocketmq::server(site, service, program)?
+        }
     })
 }
 
@@ -311,8 +317,13 @@ fn end(site: &Site, service: Service) -> Result<()> {
         let started = Instant::now();
         // A stopped process does not act on a request to end.
         leader.signal_all(Signal::CONT)?;
-        // PostgreSQL waits for its clients after SIGTERM, but not after SIGINT.
-        leader.ask(if service == Service::Postgres { Signal::INT } else { Signal::TERM });
+        match service {
+            // It waits for its clients after SIGTERM, but not after SIGINT.
+            Service::Postgres => leader.ask(Signal::INT),
+            // Two processes beside each other.
+            _ if service.is_rocketmq() => leader.signal_all(Signal::TERM)?,
+            _ => leader.ask(Signal::TERM),
+        }
         if !until(END_LIMIT, || !leader.is_alive()) {
             say(&format!("{}: still there after {} s, killing it", service.name(), END_LIMIT.as_secs()));
             leader.kill()?;
@@ -342,8 +353,9 @@ fn end_port_mapper(site: &Site, service: Service, port: u16) {
 }
 
 fn wait_for_ports(site: &Site, service: Service) -> Result<()> {
-    let ports = [Some(service.port(site.port_base)), service.tls_port(site.port_base)];
-    for port in ports.into_iter().flatten() {
+    let own = [Some(service.port(site.port_base)), service.tls_port(site.port_base)];
+    let inner = service.rocketmq_ports(site.port_base).map(RocketmqPorts::all);
+    for port in own.into_iter().flatten().chain(inner.into_iter().flatten()) {
         ensure!(
             until(END_LIMIT, || probe::is_free(port)),
             "{}: port {port} is taken by another process (a server of another checkout?); end that one, or set \

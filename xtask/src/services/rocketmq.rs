@@ -1,0 +1,180 @@
+//! How a RocketMQ is configured and started: a name server, and one process that is broker and proxy.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use super::catalog::{RocketmqPorts, Service};
+use super::maven;
+use super::program::Program;
+use super::site::Site;
+
+/// The topics that are there from the start, by name and type of messages.
+pub const TOPICS: [(&str, &str); 4] =
+    [("t_normal", "NORMAL"), ("t_fifo", "FIFO"), ("t_delay", "DELAY"), ("t_txn", "TRANSACTION")];
+/// The consumer groups that are there from the start, and whether each consumes in order.
+const GROUPS: [(&str, bool); 4] = [("g_normal", false), ("g_fifo", true), ("g_delay", false), ("g_txn", false)];
+
+/// What both processes run with. The broker reaches into the platform's buffers.
+const JAVA_OPTIONS: &[&str] = &[
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+];
+
+/// Writes the configuration before every start, because ports may have changed; topics and groups only once.
+pub fn configure(site: &Site, service: Service) -> Result<()> {
+    let data = site.data(service);
+    let ports = service.rocketmq_ports(site.port_base).context("not a RocketMQ")?;
+    fs::create_dir_all(data.join("conf"))?;
+    let name_server = format!("bindAddress=127.0.0.1\nlistenPort={}\n", ports.name_server);
+    fs::write(data.join("namesrv.conf"), name_server)?;
+    fs::write(data.join("broker.conf"), broker(service, ports, &data))?;
+    let proxy = proxy(service.port(site.port_base), ports, &site.certificates(service), service);
+    fs::write(data.join("proxy.json"), format!("{proxy:#}\n"))?;
+    let store = data.join("store/config");
+    if !store.join("topics.json").exists() {
+        fs::create_dir_all(&store)?;
+        fs::write(store.join("topics.json"), topics().to_string())?;
+        fs::write(store.join("subscriptionGroup.json"), groups().to_string())?;
+    }
+    Ok(())
+}
+
+/// Both processes in one group; its leader becomes the broker, so that its end is noticed.
+pub fn server(site: &Site, service: Service, program: &Program) -> Result<Command> {
+    let data = site.data(service);
+    let ports = service.rocketmq_ports(site.port_base).context("not a RocketMQ")?;
+    let java = maven::java()?.display().to_string();
+    let options = JAVA_OPTIONS.join(" ");
+    let folder = data.display();
+    // Logs go to the home folder of each.
+    let name_server = format!(
+        "{java} -Xmx128m {options} -Duser.home={folder}/name-server \
+         org.apache.rocketmq.namesrv.NamesrvStartup -c {folder}/namesrv.conf"
+    );
+    // The disk of a machine that builds is fuller than the one of a broker.
+    let broker = format!(
+        "{java} -Xmx512m -XX:MaxDirectMemorySize=512m {options} -Duser.home={folder}/broker \
+         -Drocketmq.broker.diskSpaceWarningLevelRatio=0.99 -Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98 \
+         org.apache.rocketmq.proxy.ProxyStartup -n 127.0.0.1:{} -pm local -bc {folder}/broker.conf \
+         -pc {folder}/proxy.json",
+        ports.name_server
+    );
+    let mut command = site.command("/bin/sh", service);
+    command.arg("-c").arg(format!("{name_server} & exec {broker}"));
+    command.env("CLASSPATH", maven::class_path(&program.folder)?);
+    command.env("ROCKETMQ_HOME", &data).env("RMQ_PROXY_HOME", &data);
+    Ok(command)
+}
+
+fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
+    let safety = match service {
+        Service::Rocketmqsync => "brokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+        Service::Rocketmqflush => "brokerRole=ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nsyncFlushTimeout=1\n",
+        _ => "brokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+    };
+    // Files are small, so that a start maps and a recovery reads little. Transactions are checked every second, so
+    // that tests see a check soon.
+    format!(
+        "brokerClusterName=DefaultCluster\n\
+         brokerName=broker-a\n\
+         brokerId=0\n\
+         brokerIP1=127.0.0.1\n\
+         bindAddress=127.0.0.1\n\
+         listenPort={port}\n\
+         namesrvAddr=127.0.0.1:{name_server}\n\
+         storePathRootDir={folder}/store\n\
+         autoCreateTopicEnable=false\n\
+         autoCreateSubscriptionGroup=true\n\
+         {safety}\
+         mappedFileSizeCommitLog=16777216\n\
+         mappedFileSizeConsumeQueue=600000\n\
+         maxHashSlotNum=10000\n\
+         maxIndexNum=40000\n\
+         mappedFileSizeTimerLog=1048576\n\
+         diskMaxUsedSpaceRatio=97\n\
+         fileReservedTime=12\n\
+         transactionTimeOut=1000\n\
+         transactionCheckInterval=1000\n\
+         transactionCheckMax=5\n\
+         transactionOpBatchInterval=200\n\
+         timerWheelEnable=true\n\
+         timerPrecisionMs=100\n\
+         sendMessageThreadPoolNums=2\n\
+         registerNameServerPeriod=10000\n\
+         enableControllerMode=false\n",
+        port = ports.broker,
+        name_server = ports.name_server,
+        folder = data.display(),
+    )
+}
+
+fn proxy(port: u16, ports: RocketmqPorts, certificates: &Path, service: Service) -> Value {
+    let mut settings = json!({
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyMode": "LOCAL",
+        "namesrvAddr": format!("127.0.0.1:{}", ports.name_server),
+        "grpcServerPort": port,
+        "remotingListenPort": ports.proxy_remoting,
+        "localServeAddr": "127.0.0.1",
+        "tlsTestModeEnable": true,
+        "grpcShutdownTimeSeconds": 1,
+        "useEndpointPortFromRequest": true,
+        "enableTopicMessageTypeCheck": true,
+        "minInvisibleTimeMillsForRecv": 1000,
+        "transactionDataExpireMillis": 30000,
+        "topicRouteServiceCacheRefreshSeconds": 2,
+        "metadataThreadPoolNums": 1,
+        "transactionHeartbeatPeriodSecond": 2,
+    });
+    if service.tls_port(0).is_some() {
+        settings["tlsTestModeEnable"] = json!(false);
+        settings["tlsKeyPath"] = json!(certificates.join("server.key"));
+        settings["tlsCertPath"] = json!(certificates.join("server.pem"));
+    }
+    settings
+}
+
+/// The file that a broker keeps its topics in: written beforehand, they cost no call of an administration tool.
+fn topics() -> Value {
+    let table: Map<_, _> = TOPICS
+        .iter()
+        .map(|&(name, kind)| {
+            let topic = json!({
+                "topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0, "order": kind == "FIFO", "attributes": { "message.type": kind },
+            });
+            (name.to_owned(), topic)
+        })
+        .collect();
+    json!({ "dataVersion": first_version(), "topicConfigTable": table })
+}
+
+fn groups() -> Value {
+    let table: Map<_, _> = GROUPS
+        .iter()
+        .map(|&(name, in_order)| {
+            let group = json!({
+                "groupName": name, "consumeEnable": true, "consumeFromMinEnable": true, "consumeBroadcastEnable": true,
+                "consumeMessageOrderly": in_order, "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0,
+                "groupRetryPolicy": { "type": "CUSTOMIZED" }, "groupSysFlag": 0, "consumeTimeoutMinute": 15,
+                "whichBrokerWhenConsumeSlowly": 1, "notifyConsumerIdsChangedEnable": true, "attributes": {},
+            });
+            (name.to_owned(), group)
+        })
+        .collect();
+    json!({ "dataVersion": first_version(), "forbiddenTable": {}, "subscriptionGroupTable": table })
+}
+
+fn first_version() -> Value {
+    json!({ "counter": 1, "stateVersion": 0, "timestamp": 0 })
+}
