@@ -35,6 +35,7 @@ usage: cargo xtask <command>
   services ctl NAME ARG...     rabbitmqctl against that node
         NAME: mysql mariadb postgres redis nats rabbitmq rabbitmq4 rabbitmq4b rabbitmq43
         rabbitmq-cluster (the nodes rabbitmqc1 rabbitmqc2 rabbitmqc3)
+        rocketmq rocketmqsync (waits for a replica in vain) rocketmqflush (waits a millisecond for the disk)
         `up` and `fetch` without a name mean what the tests need: mysql mariadb rabbitmq rabbitmq4
 
   test [--only STEP]... [--keep] [-- ARG...]

@@ -15,13 +15,14 @@ use crate::services::{self, say};
 use crate::{simulate, tidy, torture, workspace};
 
 /// The servers that tests use.
-const SERVICES: [Service; 6] = [
+const SERVICES: [Service; 7] = [
     Service::Mysql,
     Service::Mariadb,
     Service::Redis,
     Service::Rabbitmq,
     Service::Rabbitmq4,
     Service::Rabbitmq43,
+    Service::Rocketmq,
 ];
 
 /// The end-to-end tests crash the program at named points, which only this feature compiles in.
@@ -241,6 +242,11 @@ impl Servers {
             Service::Rabbitmq43 if is_unavailable => {
                 self.warnings
                     .push(format!("RabbitMQ 4.3 COULD NOT BE HAD: nothing ran against it ({error:#})"));
+                None
+            }
+            Service::Rocketmq if is_unavailable => {
+                self.warnings
+                    .push(format!("RocketMQ COULD NOT BE HAD: its tests cannot pass without it ({error:#})"));
                 None
             }
             _ => {

@@ -68,20 +68,17 @@ fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
 /// A project that depends on the artifacts and has nothing of its own.
 fn project(artifacts: &Maven) -> String {
     let Maven { group, version, .. } = artifacts;
-    let dependencies: String = artifacts
-        .artifacts
-        .iter()
-        .map(|artifact| {
-            format!(
-                "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
-                 <version>{version}</version></dependency>\n"
-            )
-        })
-        .collect();
+    let dependencies = artifacts.artifacts.iter().map(|artifact| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
+             <version>{version}</version></dependency>"
+        )
+    });
+    let dependencies = dependencies.collect::<Vec<_>>().join("\n");
     format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\n\
          <groupId>consign</groupId><artifactId>service</artifactId><version>1</version><packaging>pom</packaging>\n\
-         <dependencies>\n{dependencies}</dependencies></project>\n"
+         <dependencies>\n{dependencies}\n</dependencies></project>\n"
     )
 }
 
@@ -92,7 +89,9 @@ fn host_program(name: &str) -> Result<PathBuf> {
     }
     let wanted = HOST_PACKAGES.join(" ");
     if !geteuid().is_root() {
-        bail!(Unavailable(format!("there is no `{name}` on this host: install the Debian packages {wanted}")));
+        bail!(Unavailable(format!(
+            "there is no `{name}` on this host: install the Debian packages {wanted}"
+        )));
     }
     say(&format!("there is no `{name}`: installing {wanted}"));
     for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends"]] {
@@ -101,9 +100,9 @@ fn host_program(name: &str) -> Result<PathBuf> {
         if arguments[0] == "install" {
             command.args(HOST_PACKAGES);
         }
-        let output = command
-            .output()
-            .map_err(|error| anyhow!(Unavailable(format!("cannot install {wanted}: no apt-get ({error})"))))?;
+        let output = command.output().map_err(|error| {
+            anyhow!(Unavailable(format!("cannot install {wanted}: no apt-get ({error})")))
+        })?;
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr).into_owned();
             bail!(Unavailable(format!("cannot install {wanted}: {}", message.trim())));

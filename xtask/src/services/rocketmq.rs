@@ -16,7 +16,8 @@ use super::site::Site;
 pub const TOPICS: [(&str, &str); 4] =
     [("t_normal", "NORMAL"), ("t_fifo", "FIFO"), ("t_delay", "DELAY"), ("t_txn", "TRANSACTION")];
 /// The consumer groups that are there from the start, and whether each consumes in order.
-const GROUPS: [(&str, bool); 4] = [("g_normal", false), ("g_fifo", true), ("g_delay", false), ("g_txn", false)];
+const GROUPS: [(&str, bool); 4] =
+    [("g_normal", false), ("g_fifo", true), ("g_delay", false), ("g_txn", false)];
 
 /// What both processes run with. The broker reaches into the platform's buffers.
 const JAVA_OPTIONS: &[&str] = &[
