@@ -79,7 +79,10 @@ pub fn server(site: &Site, service: Service, program: &Program) -> Result<Comman
 
 fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
     let safety = match service {
-        Service::Rocketmqsync => "brokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+        // Alone, SYNC_MASTER waits for nobody: since 5.0 the broker counts itself among the replicas in sync.
+        Service::Rocketmqsync => {
+            "brokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\ninSyncReplicas=2\nslaveTimeout=100\n"
+        }
         Service::Rocketmqflush => "brokerRole=ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nsyncFlushTimeout=1\n",
         _ => "brokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
     };
