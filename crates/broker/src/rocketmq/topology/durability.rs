@@ -1,0 +1,181 @@
+//! What a positive answer of this broker is worth, and what else its settings do to messages. Pure.
+
+use consign_core::finding::Finding;
+use consign_rocketmq::admin::{BrokerSettings, ServerVersion};
+
+/// The first release in which consumers neither read what is not flushed nor lose what they did not acknowledge.
+const RELEASE_MIN: ServerVersion = ServerVersion { major: 5, minor: 3, patch: 0 };
+
+/// Everything that the settings and the release say about messages.
+pub(super) fn judge(broker: &str, settings: &BrokerSettings, version: Option<ServerVersion>) -> Vec<Finding> {
+    let subject = format!("broker {broker:?}");
+    let mut findings = vec![release(&subject, version), durability(&subject, settings)];
+    if settings.flag("autoCreateTopicEnable") != Some(false) {
+        findings.push(Finding::warning(
+            "topic-auto-create",
+            subject,
+            "autoCreateTopicEnable is on: a mistyped topic is created instead of reported, on one broker and of \
+             kind NORMAL",
+            "set autoCreateTopicEnable=false and create topics with consign topology apply",
+        ));
+    }
+    findings
+}
+
+fn release(subject: &str, version: Option<ServerVersion>) -> Finding {
+    match version {
+        Some(version) if version >= RELEASE_MIN => {
+            Finding::fine("broker-version", subject, format!("RocketMQ {version}"))
+        }
+        Some(version) => Finding::error(
+            "broker-old",
+            subject,
+            format!(
+                "RocketMQ {version} can lose messages: before {RELEASE_MIN}, queues roll back behind consumers after \
+                 a crash (apache/rocketmq#8239) and unacknowledged messages vanish on their way to the retry topic \
+                 (apache/rocketmq#7914)"
+            ),
+            format!("upgrade to {RELEASE_MIN} or later"),
+        ),
+        None => Finding::warning(
+            "broker-version-unknown",
+            subject,
+            "the broker does not tell its release",
+            format!("make sure that it is RocketMQ {RELEASE_MIN} or later"),
+        ),
+    }
+}
+
+/// On how many disks, or in how many memories, a message is when the broker answers SEND_OK.
+fn durability(subject: &str, settings: &BrokerSettings) -> Finding {
+    let on_disk = settings.text("flushDiskType") == Some("SYNC_FLUSH");
+    let role = settings.text("brokerRole").unwrap_or("ASYNC_MASTER");
+    let replicas = replicas_waited_for(role, settings);
+    let flush = settings.text("flushDiskType").unwrap_or("ASYNC_FLUSH");
+    let found = format!(
+        "flushDiskType={flush}, brokerRole={role}, inSyncReplicas={}",
+        settings.text("inSyncReplicas").unwrap_or("1")
+    );
+    let role_note = if role == "SYNC_MASTER" && !replicas {
+        " (SYNC_MASTER waits for nobody while inSyncReplicas is 1)"
+    } else {
+        ""
+    };
+    match (on_disk, replicas) {
+        (true, true) => Finding::fine(
+            "broker-durable",
+            subject,
+            format!("{found}: SEND_OK is the disk of this broker and a replica"),
+        ),
+        (true, false) => Finding::warning(
+            "broker-not-replicated",
+            subject,
+            format!(
+                "{found}: SEND_OK is the disk of one node, and a lost disk loses confirmed messages{role_note}"
+            ),
+            "set brokerRole=SYNC_MASTER and inSyncReplicas=2 with a replica",
+        ),
+        (false, true) => Finding::warning(
+            "broker-not-flushed",
+            subject,
+            format!(
+                "{found}: SEND_OK is the memory of this broker and a replica, and losing power on both loses \
+                 confirmed messages"
+            ),
+            "set flushDiskType=SYNC_FLUSH",
+        ),
+        (false, false) => Finding::warning(
+            "broker-not-durable",
+            subject,
+            format!(
+                "{found}: SEND_OK is the page cache of one node, and losing power loses confirmed \
+                 messages{role_note}"
+            ),
+            "set flushDiskType=SYNC_FLUSH, or brokerRole=SYNC_MASTER and inSyncReplicas=2 with a replica; or keep \
+             SENT events long enough for consign replay",
+        ),
+    }
+}
+
+/// Whether an answer waits for a replica: the role alone does not say so.
+fn replicas_waited_for(role: &str, settings: &BrokerSettings) -> bool {
+    let replicated_log = settings.flag("enableDLegerCommitLog") == Some(true);
+    let all_in_sync = settings.flag("enableControllerMode") == Some(true)
+        && settings.flag("allAckInSyncStateSet") == Some(true);
+    let several = settings.number("inSyncReplicas").is_some_and(|replicas| replicas > 1);
+    replicated_log || (role == "SYNC_MASTER" && (several || all_in_sync))
+}
+
+#[cfg(test)]
+mod tests {
+    use consign_core::finding::Severity;
+
+    use super::*;
+
+    const CURRENT: Option<ServerVersion> = Some(ServerVersion { major: 5, minor: 3, patch: 3 });
+
+    fn problems(lines: &str, version: Option<ServerVersion>) -> Vec<(&'static str, Severity)> {
+        let findings = judge("a", &BrokerSettings::from_lines(lines), version);
+        assert!(
+            findings.iter().all(|finding| (finding.severity == Severity::Fine) == finding.fix.is_empty())
+        );
+        let problem = |finding: &Finding| {
+            (finding.severity > Severity::Fine).then_some((finding.code, finding.severity))
+        };
+        findings.iter().filter_map(problem).collect()
+    }
+
+    fn durable(flush: &str, rest: &str) -> String {
+        format!("autoCreateTopicEnable=false\nflushDiskType={flush}\n{rest}")
+    }
+
+    /// apache/rocketmq#2066 and `rocketmq.md` 1.1: SEND_OK of the default settings is no durability.
+    #[test]
+    fn the_default_settings_are_reported_as_not_durable() {
+        let defaults = durable("ASYNC_FLUSH", "brokerRole=ASYNC_MASTER\ninSyncReplicas=1");
+
+        assert_eq!(problems(&defaults, CURRENT), [("broker-not-durable", Severity::Warning)]);
+        assert_eq!(
+            problems("autoCreateTopicEnable=false", CURRENT),
+            [("broker-not-durable", Severity::Warning)]
+        );
+    }
+
+    #[test]
+    fn a_synchronous_master_counts_as_replicated_only_when_it_waits_for_a_replica() {
+        let alone = durable("SYNC_FLUSH", "brokerRole=SYNC_MASTER\ninSyncReplicas=1");
+        let waiting = durable("SYNC_FLUSH", "brokerRole=SYNC_MASTER\ninSyncReplicas=2");
+        let controlled = durable(
+            "SYNC_FLUSH",
+            "brokerRole=SYNC_MASTER\nenableControllerMode=true\nallAckInSyncStateSet=true",
+        );
+        let asynchronous = durable("SYNC_FLUSH", "brokerRole=ASYNC_MASTER\ninSyncReplicas=2");
+        let in_memory = durable("ASYNC_FLUSH", "brokerRole=SYNC_MASTER\ninSyncReplicas=2");
+
+        assert_eq!(problems(&alone, CURRENT), [("broker-not-replicated", Severity::Warning)]);
+        assert_eq!(problems(&asynchronous, CURRENT), [("broker-not-replicated", Severity::Warning)]);
+        assert_eq!(problems(&in_memory, CURRENT), [("broker-not-flushed", Severity::Warning)]);
+        assert_eq!(problems(&waiting, CURRENT), []);
+        assert_eq!(problems(&controlled, CURRENT), []);
+    }
+
+    /// apache/rocketmq#8239, apache/rocketmq#7914.
+    #[test]
+    fn releases_before_five_three_are_errors_and_an_unknown_one_is_a_warning() {
+        let settings = durable("SYNC_FLUSH", "brokerRole=SYNC_MASTER\ninSyncReplicas=2");
+        let old = Some(ServerVersion { major: 5, minor: 2, patch: 9 });
+
+        assert_eq!(problems(&settings, old), [("broker-old", Severity::Error)]);
+        assert_eq!(problems(&settings, None), [("broker-version-unknown", Severity::Warning)]);
+        assert_eq!(problems(&settings, Some(RELEASE_MIN)), []);
+    }
+
+    /// apache/rocketmq#2744, #6657, #8801.
+    #[test]
+    fn topics_created_by_accident_are_a_warning() {
+        let settings =
+            "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\nautoCreateTopicEnable=true";
+
+        assert_eq!(problems(settings, CURRENT), [("topic-auto-create", Severity::Warning)]);
+    }
+}
