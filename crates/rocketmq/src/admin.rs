@@ -9,8 +9,10 @@
 mod broker;
 mod command;
 mod connection;
+mod consumers;
 mod error;
 mod fastjson;
+mod messages;
 mod stored;
 mod topic;
 
@@ -20,9 +22,11 @@ use serde::de::DeserializeOwned;
 
 pub use broker::{Broker, BrokerSettings, ServerVersion};
 pub use command::Credentials;
+pub use consumers::{Consumers, GroupConfig, Subscribed};
 pub use error::AdminError;
+pub use messages::Pulled;
 pub use stored::StoredMessage;
-pub use topic::{GroupConfig, Route, RouteQueues, TopicConfig};
+pub use topic::{Route, RouteQueues, TopicConfig};
 
 use crate::TopicKind;
 use broker::{ClusterInfo, Table};
@@ -45,6 +49,10 @@ mod request {
     pub const GET_ROUTE_OF_TOPIC: i32 = 105;
     pub const GET_CLUSTER_INFO: i32 = 106;
     pub const UPDATE_AND_CREATE_GROUP: i32 = 200;
+    pub const GET_CONSUMERS: i32 = 203;
+    pub const DELETE_GROUP: i32 = 207;
+    pub const DELETE_TOPIC_IN_BROKER: i32 = 215;
+    pub const DELETE_TOPIC_IN_NAME_SERVER: i32 = 216;
     pub const RESUME_CHECK_HALF_MESSAGE: i32 = 323;
     pub const GET_TOPIC_CONFIG: i32 = 351;
     pub const GET_GROUP_CONFIG: i32 = 352;
@@ -59,6 +67,7 @@ mod response {
     pub const PULL_OFFSET_MOVED: i32 = 21;
     pub const QUERY_NOT_FOUND: i32 = 22;
     pub const GROUP_NOT_EXIST: i32 = 26;
+    pub const CONSUMERS_NOT_ONLINE: i32 = 206;
 }
 
 /// How long a call may take unless configured otherwise.
@@ -108,17 +117,6 @@ pub struct Admin {
     options: AdminOptions,
 }
 
-/// Messages of one queue, from an offset on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pulled {
-    /// The messages, in the order of the queue; empty also when some were skipped.
-    pub messages: Vec<StoredMessage>,
-    /// Where to go on.
-    pub next_offset: u64,
-    /// Whether more may be there now.
-    pub more: bool,
-}
-
 impl Admin {
     /// A client with these options.
     pub fn new(options: AdminOptions) -> Self {
@@ -136,17 +134,6 @@ impl Admin {
         let topic = TopicConfig::new(name, &kind, queues);
         for broker in self.masters().await? {
             self.put_topic(&broker.address, &topic).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes a consumer group on every master of the cluster. `ordered` is needed to consume FIFO topics in order;
-    /// `retries` counts deliveries after the first. An existing group of that name takes these settings and the
-    /// defaults for all others.
-    pub async fn create_group(&self, name: &str, ordered: bool, retries: u32) -> Result<(), AdminError> {
-        let group = GroupConfig::new(name, ordered, retries);
-        for broker in self.masters().await? {
-            self.put_group(&broker.address, &group).await?;
         }
         Ok(())
     }
@@ -203,17 +190,18 @@ impl Admin {
         self.call(address, "to put a topic", request).await.map(drop)
     }
 
-    /// A consumer group on the broker at `address`; `None` when it does not have it.
-    pub async fn group(&self, address: &str, name: &str) -> Result<Option<GroupConfig>, AdminError> {
-        let request = Command::request(request::GET_GROUP_CONFIG).with("group", name);
-        missing_as_none(self.ask(address, "for a consumer group", request).await, response::GROUP_NOT_EXIST)
-    }
-
-    /// Makes a consumer group on the broker at `address`, or sets an existing one to these settings and the defaults.
-    pub async fn put_group(&self, address: &str, group: &GroupConfig) -> Result<(), AdminError> {
-        let body = serde_json::to_vec(group).expect("a group is names and numbers");
-        let request = Command::request(request::UPDATE_AND_CREATE_GROUP).with_body(body);
-        self.call(address, "to put a consumer group", request).await.map(drop)
+    /// Deletes a topic with all its messages, on every master of the cluster and in every name server. Deleting what
+    /// does not exist is a success.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), AdminError> {
+        for broker in self.masters().await? {
+            let request = Command::request(request::DELETE_TOPIC_IN_BROKER).with("topic", name);
+            self.call(&broker.address, "to delete a topic", request).await?;
+        }
+        for server in &self.options.name_servers {
+            let request = Command::request(request::DELETE_TOPIC_IN_NAME_SERVER).with("topic", name);
+            self.call(server, "to delete a topic", request).await?;
+        }
+        Ok(())
     }
 
     /// What the broker at `address` is configured to do.
@@ -233,125 +221,6 @@ impl Admin {
         let request = Command::request(request::GET_BROKER_RUNTIME_INFO);
         let told: Table = self.ask(address, "for its version", request).await?;
         Ok(told.table.get("brokerVersionDesc").and_then(|text| ServerVersion::parse(text)))
-    }
-
-    /// The offset that the next message of a queue will have.
-    pub async fn end_offset(&self, address: &str, topic: &str, queue: u32) -> Result<u64, AdminError> {
-        const CALL: &str = "for the end of a queue";
-        let request = Command::request(request::GET_MAX_OFFSET).with("topic", topic).with("queueId", queue);
-        let answer = self.call(address, CALL, request).await?;
-        number(address, CALL, &answer, "offset")
-    }
-
-    /// How far a group has come in a queue; `None` when it has consumed nothing of it yet.
-    pub async fn group_offset(
-        &self,
-        address: &str,
-        group: &str,
-        topic: &str,
-        queue: u32,
-    ) -> Result<Option<u64>, AdminError> {
-        const CALL: &str = "for the offset of a group";
-        let request = Command::request(request::QUERY_CONSUMER_OFFSET)
-            .with("consumerGroup", group)
-            .with("topic", topic)
-            .with("queueId", queue)
-            .with("setZeroIfNotFound", false);
-        let answered = self.call(address, CALL, request).await;
-        match missing_as_none(answered, response::QUERY_NOT_FOUND)? {
-            Some(answer) => number(address, CALL, &answer, "offset").map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Remembers how far a group has come in a queue. The broker writes it to its disk every few seconds: after a
-    /// crash an older offset may come back.
-    pub async fn put_group_offset(
-        &self,
-        address: &str,
-        group: &str,
-        topic: &str,
-        queue: u32,
-        offset: u64,
-    ) -> Result<(), AdminError> {
-        let request = Command::request(request::UPDATE_CONSUMER_OFFSET)
-            .with("consumerGroup", group)
-            .with("topic", topic)
-            .with("queueId", queue)
-            .with("commitOffset", offset);
-        self.call(address, "to put the offset of a group", request).await.map(drop)
-    }
-
-    /// Reads at most `limit` messages of a queue from `offset` on, without waiting and without moving any group.
-    /// `group` must exist; it is only who asks. A topic that does not exist (yet) is empty.
-    pub async fn pull(
-        &self,
-        address: &str,
-        group: &str,
-        topic: &str,
-        queue: u32,
-        offset: u64,
-        limit: u32,
-    ) -> Result<Pulled, AdminError> {
-        const CALL: &str = "for messages";
-        /// The request brings its subscription with it.
-        const WITH_SUBSCRIPTION: u32 = 4;
-        let request = Command::request(request::PULL_MESSAGE)
-            .with("consumerGroup", group)
-            .with("topic", topic)
-            .with("queueId", queue)
-            .with("queueOffset", offset)
-            .with("maxMsgNums", limit)
-            .with("sysFlag", WITH_SUBSCRIPTION)
-            .with("commitOffset", "0")
-            .with("suspendTimeoutMillis", "0")
-            .with("subscription", "*")
-            .with("subVersion", "0")
-            .with("expressionType", "TAG");
-        let answer = self.send(address, CALL, &request).await?;
-        let (messages, more) = match answer.code {
-            response::SUCCESS => (decoded(address, CALL, &answer)?, true),
-            response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => (Vec::new(), true),
-            response::PULL_NOT_FOUND => (Vec::new(), false),
-            response::TOPIC_NOT_EXIST => {
-                return Ok(Pulled { messages: Vec::new(), next_offset: offset, more: false });
-            }
-            _ => return Err(refused(address, CALL, answer)),
-        };
-        Ok(Pulled { messages, next_offset: number(address, CALL, &answer, "nextBeginOffset")?, more })
-    }
-
-    /// The copies of a message that are visible in a topic of the broker at `address`, found by the id its producer
-    /// gave it. The index behind it is written shortly after the message.
-    pub async fn copies(
-        &self,
-        address: &str,
-        topic: &str,
-        message_id: &str,
-    ) -> Result<Vec<StoredMessage>, AdminError> {
-        const CALL: &str = "for the copies of a message";
-        let request = Command::request(request::QUERY_MESSAGE)
-            .with("topic", topic)
-            .with("key", message_id)
-            .with("maxNum", "32")
-            .with("beginTimestamp", "0")
-            .with("endTimestamp", i64::MAX.to_string())
-            .with("_UNIQUE_KEY_QUERY", true);
-        let answered = self.call(address, CALL, request).await;
-        let Some(answer) = missing_as_none(answered, response::QUERY_NOT_FOUND)? else {
-            return Ok(Vec::new());
-        };
-        let mut copies = decoded(address, CALL, &answer)?;
-        // The index holds hashes: other messages may stand under the same one.
-        copies.retain(|copy| copy.message_id() == Some(message_id) && copy.topic == topic);
-        Ok(copies)
-    }
-
-    /// Asks the broker at `address` to check a discarded half message again, from the first check on. `copy_id` is
-    /// [`StoredMessage::copy_id`]. The discarded copy stays where it is.
-    pub async fn resume_checks(&self, address: &str, copy_id: &str) -> Result<(), AdminError> {
-        let request = Command::request(request::RESUME_CHECK_HALF_MESSAGE).with("msgId", copy_id);
-        self.call(address, "to resume the checks of a half message", request).await.map(drop)
     }
 
     /// Asks the name servers in turn until one answers.
@@ -429,14 +298,6 @@ fn number(address: &str, call: &'static str, answer: &Command, field: &str) -> R
         address: address.to_owned(),
         call,
         reason: format!("field {field} is {value:?}, expected a whole number"),
-    })
-}
-
-fn decoded(address: &str, call: &'static str, answer: &Command) -> Result<Vec<StoredMessage>, AdminError> {
-    StoredMessage::decode_all(answer.body.clone()).map_err(|reason| AdminError::Malformed {
-        address: address.to_owned(),
-        call,
-        reason,
     })
 }
 

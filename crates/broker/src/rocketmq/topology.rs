@@ -124,27 +124,21 @@ impl Topology {
         let mut differing: Option<TopologyError> = None;
         for broker in &masters {
             for topic in &self.topics {
-                match admin.topic(&broker.address, &topic.name).await? {
-                    Some(found) => {
-                        differing =
-                            differing.or(differs("topic", &topic.name, broker, topic.differences(&found)));
-                    }
-                    None => {
-                        admin.put_topic(&broker.address, &topic.config()).await?;
-                        applied.topics += 1;
-                    }
+                if let Some(found) = admin.topic(&broker.address, &topic.name).await? {
+                    differing =
+                        differing.or(differs("topic", &topic.name, broker, topic.differences(&found)));
+                } else {
+                    admin.put_topic(&broker.address, &topic.config()).await?;
+                    applied.topics += 1;
                 }
             }
             for group in &self.groups {
-                match admin.group(&broker.address, &group.name).await? {
-                    Some(found) => {
-                        differing =
-                            differing.or(differs("group", &group.name, broker, group.differences(&found)));
-                    }
-                    None => {
-                        admin.put_group(&broker.address, &group.config()).await?;
-                        applied.groups += 1;
-                    }
+                if let Some(found) = admin.group(&broker.address, &group.name).await? {
+                    differing =
+                        differing.or(differs("group", &group.name, broker, group.differences(&found)));
+                } else {
+                    admin.put_group(&broker.address, &group.config()).await?;
+                    applied.groups += 1;
                 }
                 applied.starts += groups::record_starts(group, admin, broker).await?;
             }

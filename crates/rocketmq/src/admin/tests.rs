@@ -206,6 +206,22 @@ async fn a_pull_tells_where_to_go_on_and_whether_more_may_be_there() {
 }
 
 #[tokio::test]
+async fn the_consumers_of_a_group_are_told_with_its_subscriptions() {
+    let connected = r#"{"connectionSet":[{"clientAddr":"127.0.0.1:5","clientId":"b","language":"RUST","version":1},
+        {"clientAddr":"127.0.0.1:4","clientId":"a","language":"RUST","version":1}],
+        "consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionTable":{
+        "t":{"codeSet":[3552281],"expressionType":"TAG","subString":"paid","tagsSet":["paid"],"topic":"t"}}}"#;
+    let (admin, _) = peer(vec![json(connected), refusal(206, "not online")]).await;
+    let address = server(&admin);
+
+    let consumers = admin.consumers(&address, "g").await.unwrap().unwrap();
+    assert_eq!(consumers.clients, ["a", "b"]);
+    let paid = Subscribed { topic: "t".into(), language: Some("TAG".into()), expression: "paid".into() };
+    assert_eq!(consumers.subscriptions, [paid]);
+    assert_eq!(admin.consumers(&address, "g").await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn copies_are_only_those_with_that_id_in_that_topic() {
     let copy =
         |topic, properties| Written { topic, properties, body: b"x", flags: 0, queue_offset: 0 }.bytes();

@@ -1,8 +1,8 @@
-//! Topics and consumer groups, as a broker keeps them.
+//! Topics, as a broker keeps them, and their routes.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::broker::BrokerData;
 use crate::TopicKind;
@@ -70,34 +70,6 @@ impl TopicConfig {
         let added: Vec<String> =
             self.attributes.iter().map(|(name, value)| format!("+{name}={value}")).collect();
         added.join(",")
-    }
-}
-
-/// A consumer group on one broker.
-///
-/// Attributes and retry policies that this crate does not know are not kept: put a group only to create it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupConfig {
-    /// Its name.
-    #[serde(rename = "groupName")]
-    pub name: String,
-    /// Whether it may consume.
-    #[serde(rename = "consumeEnable")]
-    pub enabled: bool,
-    /// Whether messages of one group are delivered one after the other. Without it a FIFO topic is consumed in
-    /// parallel.
-    #[serde(rename = "consumeMessageOrderly", default)]
-    pub ordered: bool,
-    /// How often a message is delivered again before it goes to the group's dead-letter topic.
-    #[serde(rename = "retryMaxTimes")]
-    pub retries: u32,
-}
-
-impl GroupConfig {
-    /// A group that may consume.
-    pub fn new(name: impl Into<String>, ordered: bool, retries: u32) -> Self {
-        Self { name: name.into(), enabled: true, ordered, retries }
     }
 }
 

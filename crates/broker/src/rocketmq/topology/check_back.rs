@@ -12,7 +12,7 @@ use consign_rocketmq::admin::BrokerSettings;
 use super::Transactions;
 
 /// The least that should be left for an outage of everything that can answer.
-const OUTAGE_MIN: Duration = Duration::from_secs(60);
+const OUTAGE_MIN: Duration = Duration::from_mins(1);
 
 /// How many rounds the broker may count while a message is not asked about yet (apache/rocketmq#8311).
 const ROUNDS_KEPT_BACK: u64 = 3;
@@ -133,7 +133,7 @@ fn first_question(subject: &str, budget: &Budget, after: Duration) -> Option<Fin
 /// Half messages older than the log are given up whatever their count.
 fn kept(subject: &str, settings: &BrokerSettings, longest: Duration) -> Option<Finding> {
     let hours = settings.number("fileReservedTime")?;
-    let reserved = times(Duration::from_secs(3600), hours);
+    let reserved = times(Duration::from_hours(1), hours);
     (reserved <= longest).then(|| {
         Finding::error(
             "half-messages-expire",
