@@ -88,6 +88,8 @@ pub(super) async fn check_routes(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use consign_core::finding::Severity;
 
     use super::*;
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn another_kind_or_number_of_queues_is_an_error() {
         let normal = topic(TopicKind::Normal);
-        let without_kind = TopicConfig { attributes: Default::default(), ..normal.config() };
+        let without_kind = TopicConfig { attributes: BTreeMap::default(), ..normal.config() };
         let fewer = TopicConfig { read_queues: 4, ..normal.config() };
 
         assert_eq!(codes(&normal, Some(&without_kind)), [("topic-as-configured", Severity::Fine)]);
