@@ -8,7 +8,7 @@ use consign_rocketmq::admin::{Admin, AdminError, AdminOptions, DISCARDED_TOPIC, 
 use crate::remoting::{send, send_expired_half};
 
 /// How long a server may take for what it does by itself. The check rounds of the test cluster are a second apart.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const VARIABLE: &str = "CONSIGN_TEST_ROCKETMQ_NAMESRV";
 
