@@ -49,13 +49,13 @@ mod request {
     pub const GET_ROUTE_OF_TOPIC: i32 = 105;
     pub const GET_CLUSTER_INFO: i32 = 106;
     pub const UPDATE_AND_CREATE_GROUP: i32 = 200;
+    pub const GET_GROUPS: i32 = 201;
     pub const GET_CONSUMERS: i32 = 203;
     pub const DELETE_GROUP: i32 = 207;
     pub const DELETE_TOPIC_IN_BROKER: i32 = 215;
     pub const DELETE_TOPIC_IN_NAME_SERVER: i32 = 216;
     pub const RESUME_CHECK_HALF_MESSAGE: i32 = 323;
     pub const GET_TOPIC_CONFIG: i32 = 351;
-    pub const GET_GROUP_CONFIG: i32 = 352;
 }
 
 /// Response codes that mean something of their own.
@@ -66,7 +66,6 @@ mod response {
     pub const PULL_RETRY_IMMEDIATELY: i32 = 20;
     pub const PULL_OFFSET_MOVED: i32 = 21;
     pub const QUERY_NOT_FOUND: i32 = 22;
-    pub const GROUP_NOT_EXIST: i32 = 26;
     pub const CONSUMERS_NOT_ONLINE: i32 = 206;
 }
 
@@ -248,11 +247,7 @@ impl Admin {
         request: Command,
     ) -> Result<T, AdminError> {
         let answer = self.call(address, call, request).await?;
-        fastjson::parse(&answer.body).map_err(|reason| AdminError::Malformed {
-            address: address.to_owned(),
-            call,
-            reason,
-        })
+        parsed(address, call, &answer)
     }
 
     /// The answer, which is a success.
@@ -290,6 +285,14 @@ fn missing_as_none<T>(answered: Result<T, AdminError>, missing: i32) -> Result<O
         Err(error) if error.is_refusal(missing) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn parsed<T: DeserializeOwned>(address: &str, call: &'static str, answer: &Command) -> Result<T, AdminError> {
+    fastjson::parse(&answer.body).map_err(|reason| AdminError::Malformed {
+        address: address.to_owned(),
+        call,
+        reason,
+    })
 }
 
 fn number(address: &str, call: &'static str, answer: &Command, field: &str) -> Result<u64, AdminError> {

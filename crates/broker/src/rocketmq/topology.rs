@@ -182,9 +182,10 @@ impl Topology {
             let found = admin.topic(&broker.address, &topic.name).await?;
             findings.extend(topics::compare(topic, &broker.name, found.as_ref()));
         }
+        let existing = admin.groups(&broker.address).await?;
         for group in &self.groups {
-            let found = admin.group(&broker.address, &group.name).await?;
-            findings.extend(groups::compare(group, &broker.name, found.as_ref()));
+            let found = existing.get(&group.name);
+            findings.extend(groups::compare(group, &broker.name, found));
             if found.is_some() {
                 findings.extend(groups::check_starts(group, admin, broker).await?);
             }

@@ -6,3 +6,5 @@ mod embedded;
 mod embedded_suite;
 mod events;
 mod rabbitmq;
+#[cfg(feature = "rocketmq")]
+mod rocketmq;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::command::Command;
-use super::{Admin, AdminError, missing_as_none, number, request, response};
+use super::{Admin, AdminError, missing_as_none, number, parsed, request, response};
 
 /// A consumer group on one broker.
 ///
@@ -61,6 +61,15 @@ pub struct Subscribed {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct GroupTable {
+    #[serde(default)]
+    subscription_group_table: BTreeMap<String, GroupConfig>,
+    #[serde(default)]
+    data_version: serde_json::Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ConsumerConnection {
     #[serde(default)]
     connection_set: Vec<Connection>,
@@ -86,10 +95,34 @@ impl Admin {
         Ok(())
     }
 
+    /// All consumer groups on the broker at `address`, by name. Asked for a single group that it does not have, a broker
+    /// with `autoCreateSubscriptionGroup` makes one; so that is never asked.
+    pub async fn groups(&self, address: &str) -> Result<BTreeMap<String, GroupConfig>, AdminError> {
+        const CALL: &str = "for the consumer groups";
+        let mut groups = BTreeMap::new();
+        let mut version = None;
+        loop {
+            // Later releases tell them in pages, which belong together while the version is the same.
+            let mut request =
+                Command::request(request::GET_GROUPS).with("groupSeq", groups.len().to_string());
+            if let Some(version) = version {
+                request = request.with("dataVersion", serde_json::Value::to_string(&version));
+            }
+            let answer = self.call(address, CALL, request).await?;
+            let page: GroupTable = parsed(address, CALL, &answer)?;
+            let known = groups.len();
+            groups.extend(page.subscription_group_table);
+            let all = answer.fields.get("totalGroupNum").and_then(|total| total.parse().ok()).unwrap_or(0);
+            if groups.len() >= all || groups.len() == known {
+                return Ok(groups);
+            }
+            version = Some(page.data_version);
+        }
+    }
+
     /// A consumer group on the broker at `address`; `None` when it does not have it.
     pub async fn group(&self, address: &str, name: &str) -> Result<Option<GroupConfig>, AdminError> {
-        let request = Command::request(request::GET_GROUP_CONFIG).with("group", name);
-        missing_as_none(self.ask(address, "for a consumer group", request).await, response::GROUP_NOT_EXIST)
+        Ok(self.groups(address).await?.remove(name))
     }
 
     /// Makes a consumer group on the broker at `address`, or sets an existing one to these settings and the defaults.

@@ -124,7 +124,7 @@ async fn a_cluster_without_a_master_is_an_error_that_names_it() {
 async fn a_missing_topic_or_group_is_none_and_other_refusals_are_errors() {
     let (admin, _) = peer(vec![
         refusal(17, "no topic"),
-        refusal(26, "no group"),
+        json(r#"{"subscriptionGroupTable":{},"dataVersion":{"counter":{"value":1}}}"#),
         refusal(17, "no route"),
         refusal(16, "topic closed\n\tat java.lang.Thread"),
     ])
@@ -152,7 +152,10 @@ async fn what_the_broker_keeps_is_read() {
             r#"{"attributes":{"message.type":"TRANSACTION"},"order":false,"perm":2,"readQueueNums":8,
                 "topicFilterType":"SINGLE_TAG","topicName":"t","topicSysFlag":0,"writeQueueNums":4}"#,
         ),
-        json(r#"{"consumeEnable":true,"consumeMessageOrderly":true,"groupName":"g","retryMaxTimes":3,"brokerId":0}"#),
+        json(&format!(
+            r#"{{"subscriptionGroupTable":{{{}}},"dataVersion":{{"stateVersion":0}}}}"#,
+            group_json("g")
+        )),
         json(route),
         json(r#"{"table":{"brokerVersionDesc":"V5_3_3","brokerActive":"true"}}"#),
         Turn::Answer(0, &[], None, b"flushDiskType=SYNC_FLUSH\n".to_vec()),
@@ -174,6 +177,38 @@ async fn what_the_broker_keeps_is_read() {
     assert_eq!(admin.settings(&address).await.unwrap().text("flushDiskType"), Some("SYNC_FLUSH"));
     assert_eq!(admin.end_offset(&address, "t", 0).await.unwrap(), 12);
     assert_eq!(admin.group_offset(&address, "g", "t", 0).await.unwrap(), None);
+}
+
+fn group_json(name: &str) -> String {
+    format!(
+        r#""{name}":{{"consumeEnable":true,"consumeMessageOrderly":true,"groupName":"{name}","retryMaxTimes":3,"brokerId":0}}"#
+    )
+}
+
+#[tokio::test]
+async fn groups_told_in_pages_are_put_together() {
+    let page = |names: &[&str]| {
+        let groups: Vec<String> = names.iter().map(|name| group_json(name)).collect();
+        let body = format!(
+            r#"{{"dataVersion":{{"counter":{{"value":2}},"timestamp":5}},"subscriptionGroupTable":{{{}}}}}"#,
+            groups.join(",")
+        );
+        Turn::Answer(0, &[("totalGroupNum", "3")], None, body.into_bytes())
+    };
+    let (admin, asked) = peer(vec![page(&["a", "b"]), page(&["c"]), page(&["a"]), page(&[])]).await;
+    let address = server(&admin);
+
+    let groups = admin.groups(&address).await.unwrap();
+    assert_eq!(groups.into_keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    // A page without anything new ends it, whatever the total says.
+    assert_eq!(admin.groups(&address).await.unwrap().len(), 1);
+
+    let requests = asked.await.unwrap();
+    assert_eq!(requests[1].fields.get("groupSeq").map(String::as_str), Some("2"));
+    assert_eq!(
+        requests[1].fields.get("dataVersion").map(String::as_str),
+        Some(r#"{"counter":{"value":2},"timestamp":5}"#)
+    );
 }
 
 #[tokio::test]

@@ -80,6 +80,8 @@ async fn groups_keep_their_order_flag_retries_and_offsets() {
     let (group, topic) = (unique("group"), unique("topic"));
     admin.create_topic(&topic, TopicKind::Fifo, 1).await.unwrap();
     assert_eq!(admin.group_offset(&broker, &group, &topic, 0).await.unwrap(), None);
+    assert_eq!(admin.group(&broker, &group).await.unwrap(), None);
+    assert_eq!(admin.group(&broker, &group).await.unwrap(), None, "asking made it");
 
     admin.create_group(&group, true, 3).await.unwrap();
 

@@ -13,10 +13,19 @@ pub(super) fn judge(broker: &str, settings: &BrokerSettings, version: Option<Ser
     if settings.flag("autoCreateTopicEnable") != Some(false) {
         findings.push(Finding::warning(
             "topic-auto-create",
-            subject,
+            subject.as_str(),
             "autoCreateTopicEnable is on: a mistyped topic is created instead of reported, on one broker and of \
              kind NORMAL",
             "set autoCreateTopicEnable=false and create topics with consign topology apply",
+        ));
+    }
+    if settings.flag("autoCreateSubscriptionGroup") != Some(false) {
+        findings.push(Finding::warning(
+            "group-auto-create",
+            subject,
+            "autoCreateSubscriptionGroup is on: a mistyped group is created instead of reported, without order and with \
+             16 retries",
+            "set autoCreateSubscriptionGroup=false and create groups with consign topology apply",
         ));
     }
     findings
@@ -112,6 +121,8 @@ mod tests {
 
     use super::*;
 
+    const CLOSED: &str = "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false\n";
+
     const CURRENT: Option<ServerVersion> = Some(ServerVersion { major: 5, minor: 3, patch: 3 });
 
     fn problems(lines: &str, version: Option<ServerVersion>) -> Vec<(&'static str, Severity)> {
@@ -126,7 +137,7 @@ mod tests {
     }
 
     fn durable(flush: &str, rest: &str) -> String {
-        format!("autoCreateTopicEnable=false\nflushDiskType={flush}\n{rest}")
+        format!("{CLOSED}flushDiskType={flush}\n{rest}")
     }
 
     /// apache/rocketmq#2066 and `rocketmq.md` 1.1: SEND_OK of the default settings is no durability.
@@ -135,10 +146,7 @@ mod tests {
         let defaults = durable("ASYNC_FLUSH", "brokerRole=ASYNC_MASTER\ninSyncReplicas=1");
 
         assert_eq!(problems(&defaults, CURRENT), [("broker-not-durable", Severity::Warning)]);
-        assert_eq!(
-            problems("autoCreateTopicEnable=false", CURRENT),
-            [("broker-not-durable", Severity::Warning)]
-        );
+        assert_eq!(problems(CLOSED, CURRENT), [("broker-not-durable", Severity::Warning)]);
     }
 
     #[test]
@@ -170,12 +178,15 @@ mod tests {
         assert_eq!(problems(&settings, Some(RELEASE_MIN)), []);
     }
 
-    /// apache/rocketmq#2744, #6657, #8801.
+    /// apache/rocketmq#2744, #6657, #8801; a group that its first consumer creates is not ordered (#8154).
     #[test]
-    fn topics_created_by_accident_are_a_warning() {
-        let settings =
-            "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\nautoCreateTopicEnable=true";
+    fn topics_and_groups_created_by_accident_are_warnings() {
+        let settings = "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\n";
+        let open = format!("{settings}autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true");
+        let wanted = [("topic-auto-create", Severity::Warning), ("group-auto-create", Severity::Warning)];
 
-        assert_eq!(problems(settings, CURRENT), [("topic-auto-create", Severity::Warning)]);
+        assert_eq!(problems(&open, CURRENT), wanted);
+        assert_eq!(problems(settings, CURRENT), wanted, "both are on by default");
+        assert_eq!(problems(&format!("{settings}{CLOSED}"), CURRENT), []);
     }
 }
