@@ -1,13 +1,16 @@
 //! RocketMQ 5.
 //!
 //! - [`Topology`]: what topics and consumer groups must be, and what the brokers' settings mean for messages.
+//! - [`Scavenger`]: half messages that the brokers gave up on, handed to a [`Judge`].
 
+mod scavenger;
 mod topology;
 
+pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
 
 /// How to reach name servers and brokers for administration, and what kinds of topics there are.
 pub use consign_rocketmq::{
     TopicKind,
-    admin::{Admin, AdminError, AdminOptions, Credentials},
+    admin::{Admin, AdminError, AdminOptions, Credentials, DISCARDED_TOPIC, StoredMessage},
 };

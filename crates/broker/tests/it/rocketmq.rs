@@ -1,5 +1,7 @@
 //! RocketMQ, found by `CONSIGN_TEST_ROCKETMQ_NAMESRV` (host:port of the name server).
 
+mod remoting;
+mod scavenger;
 mod topology;
 
 use std::time::Duration;

@@ -16,6 +16,71 @@ const COMPRESSED: u32 = 1;
 const BORN_HOST_V6: u32 = 1 << 4;
 const STORE_HOST_V6: u32 = 1 << 5;
 
+/// The names that RocketMQ keeps for itself, sorted.
+const SYSTEM_PROPERTIES: [&str; 61] = [
+    "1ST_POP_TIME",
+    "ARRIVE_TIME",
+    "BORN_TIMESTAMP",
+    "BUYER_ID",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "CLUSTER",
+    "CONSUME_START_TIME",
+    "CORRECTION_FLAG",
+    "CORRELATION_ID",
+    "DELAY",
+    "DLQ_ORIGIN_MESSAGE_ID",
+    "DLQ_ORIGIN_TOPIC",
+    "DUP_INFO",
+    "EXTEND_UNIQ_INFO",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "INNER_NUM",
+    "INSTANCE_ID",
+    "KEYS",
+    "MAX_OFFSET",
+    "MAX_RECONSUME_TIMES",
+    "MIN_OFFSET",
+    "MQ2_FLAG",
+    "MSG_REGION",
+    "MSG_TYPE",
+    "ORIGIN_MESSAGE_ID",
+    "PGROUP",
+    "POP_CK",
+    "POP_CK_OFFSET",
+    "PROPERTY_FORWARD_QUEUE_ID",
+    "PUSH_REPLY_TIME",
+    "REAL_QID",
+    "REAL_TOPIC",
+    "RECONSUME_TIME",
+    "REDIRECT",
+    "REPLY_TO_CLIENT",
+    "RETRY_TOPIC",
+    "TAGS",
+    "TIMER_DELAY_LEVEL",
+    "TIMER_DELAY_MS",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELIVER_MS",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_OUT_MS",
+    "TIMER_ROLL_TIMES",
+    "TRACE_CONTEXT",
+    "TRACE_ON",
+    "TRANSACTION_CHECK_TIMES",
+    "TRANSFER_FLAG",
+    "TRAN_MSG",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "TTL",
+    "UNIQ_KEY",
+    "WAIT",
+    "__BORNHOST",
+    "__CRC32#",
+    "__SHARDINGKEY",
+    "__transactionId__",
+];
+
 /// A stored message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
@@ -84,6 +149,13 @@ impl StoredMessage {
     /// How often the producer was asked about this half message.
     pub fn checks(&self) -> u32 {
         self.property("TRANSACTION_CHECK_TIMES").and_then(|times| times.parse().ok()).unwrap_or(0)
+    }
+
+    /// The properties that its producer set, without those of RocketMQ itself.
+    pub fn user_properties(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| {
+            SYSTEM_PROPERTIES.binary_search(name).is_err() && !name.starts_with("__RMQ.TRANSIENT.")
+        })
     }
 
     /// A property by its name.

@@ -64,6 +64,7 @@ fn discarded() -> Written<'static> {
             ("TRANSACTION_CHECK_TIMES", "5"),
             ("PGROUP", "points"),
             ("KEYS", "k1 k2"),
+            ("colour", "red"),
         ],
         body: b"{}",
         flags: 0,
@@ -85,6 +86,7 @@ fn a_discarded_half_message_tells_its_id_topic_and_checks() {
     assert_eq!(message.producer_group(), Some("points"));
     assert_eq!(message.checks(), 5);
     assert_eq!(message.keys().collect::<Vec<_>>(), ["k1", "k2"]);
+    assert_eq!(message.user_properties().collect::<Vec<_>>(), [("colour", "red")]);
     assert_eq!(&message.body[..], b"{}");
     assert_eq!((message.queue_id, message.queue_offset, message.log_offset), (3, 9, 4096));
     assert_eq!(message.born_at, SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
@@ -93,6 +95,11 @@ fn a_discarded_half_message_tells_its_id_topic_and_checks() {
 }
 
 const DISCARDED: &str = crate::admin::DISCARDED_TOPIC;
+
+#[test]
+fn names_are_found_only_while_their_list_is_sorted() {
+    assert!(SYSTEM_PROPERTIES.is_sorted());
+}
 
 #[test]
 fn long_topics_addresses_of_version_six_and_compression_are_read() {
