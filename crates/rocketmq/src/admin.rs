@@ -305,4 +305,6 @@ fn number(address: &str, call: &'static str, answer: &Command, field: &str) -> R
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -101,13 +101,11 @@ impl Scavenger {
     }
 
     async fn read(&self, broker: &Broker, judge: &impl Judge, round: &mut Round) -> Result<(), AdminError> {
-        let place = match self.place(broker).await? {
-            Some(place) => place,
-            None => {
-                self.make_group(broker).await?;
-                0
-            }
-        };
+        let known = self.place(broker).await?;
+        if known.is_none() {
+            self.make_group(broker).await?;
+        }
+        let place = known.unwrap_or(0);
         let mut offset = place;
         loop {
             let pulled =
