@@ -13,6 +13,7 @@
 //! - [`relay`]: the relay engine; takes inputs, gives commands.
 //! - [`delivery`], [`operation`], [`guard`], [`inbox`]: a delivery's life. [`declared`]: consumers declared in a config.
 //! - [`consumer`]: what becomes of deliveries around the inbox. [`filter`]: hints about repeats from outside the database.
+//! - [`transaction`]: messages that go out exactly when a local transaction commits.
 //! - [`safeguard`]: the guards by name, for tests that take one away.
 //! - [`json`], [`value`]: exact reading of payload fields.
 //! - [`ports`]: what stores, destinations and sources implement. [`time`]: spans and randomness.
@@ -36,4 +37,5 @@ pub mod route;
 pub mod safeguard;
 pub mod settle;
 pub mod time;
+pub mod transaction;
 pub mod value;

@@ -1,7 +1,7 @@
 //! The inbox: at most one effect per operation, an ack only after a commit, and no silent conflict.
 
 mod batch;
-mod memory;
+pub mod memory;
 mod parked;
 
 use consign_core::delivery::{Delivery, Message};

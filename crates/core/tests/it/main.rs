@@ -8,3 +8,4 @@ mod lease;
 mod relay;
 mod retry;
 mod route;
+mod transaction;
