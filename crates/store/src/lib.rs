@@ -6,6 +6,7 @@
 //!   grouped into statements. [`headers`], [`diagnostic`]: headers as JSON text, texts cut to their column.
 //! - Ordered claims: [`order`]. What is kept for how long: [`retention`].
 //! - What a consumer demands of its markers: [`demand`]. Counts: [`status`]. What people look at and decide about: [`record`], [`replay`].
+//! - Markers of transaction messages: [`transaction`].
 //! - `mysql`, `sqlite`: the dialects, behind the features of the same names. SQL lives in their `sql` folders.
 
 pub mod append;
@@ -28,3 +29,4 @@ pub mod settling;
 pub mod sqlite;
 pub mod statement;
 pub mod status;
+pub mod transaction;

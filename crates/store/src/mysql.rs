@@ -5,6 +5,7 @@
 //!   `inbox`: markers and business writes.
 //! - `ordered`: claims in the order of each aggregate, and partitions.
 //! - `audit`: what people did.
+//! - `transaction`: markers of transaction messages.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
 //! Lock order: outbox rows by primary key ascending; a marker before the business rows of its operation.
@@ -31,9 +32,11 @@ mod schema;
 mod settle;
 mod statement;
 mod sweep;
+mod transaction;
 
 pub use connection::{Database, Encryption, Options};
 pub use inbox::{Inbox, Transaction};
 pub use ordered::OrderedOutbox;
 pub use outbox::Outbox;
 pub use schema::{PayloadColumn, Schema};
+pub use transaction::TransactionMarkers;

@@ -4,6 +4,7 @@
 //! - `outbox` with `claim`, `settle`, `sweep`, `append`: the outbox. `dead`: what people do about dead events.
 //! - `inbox`: markers and business writes, guards' progress, parked deliveries, and what people do about conflicts and
 //!   dead deliveries. `audit`: who did it.
+//! - `transaction`: markers of transaction messages.
 //! - `schema`: creating and extending tables. `findings`: what `doctor` reports.
 //!
 //! A unit of work is one `BEGIN IMMEDIATE` transaction: it takes the file's write lock before it reads, so that it
@@ -32,9 +33,11 @@ mod schema;
 mod settle;
 mod statement;
 mod sweep;
+mod transaction;
 
 pub use connection::{Creation, Database, Options};
 pub use inbox::{Inbox, Transaction};
 pub use ordered::OrderedOutbox;
 pub use outbox::Outbox;
 pub use schema::Schema;
+pub use transaction::TransactionMarkers;

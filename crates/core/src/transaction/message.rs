@@ -20,12 +20,12 @@ pub const BEGUN_HEADER: &str = "consign-begun-at";
 pub struct TransactionKey(Box<str>);
 
 impl TransactionKey {
-    /// Makes a key of random bits, in the form RocketMQ's own tools read: version 1, eight bytes of a machine, the
-    /// seconds since the beginning of 2021, a number; 34 hexadecimal digits. The seconds are for tools alone.
-    pub fn draw(bits: [u8; 16], seconds: u32) -> Self {
+    /// Makes a key in the form RocketMQ's own tools read: version 1, eight bytes for the producer, seconds since the beginning
+    /// of 2021, a number; 34 hexadecimal digits. It is unique when `producer` is random and `number` counts: the seconds
+    /// are for tools alone, and let the keys of a producer ascend, so that markers are inserted beside each other.
+    pub fn draw(producer: [u8; 8], seconds: u32, number: u32) -> Self {
         use std::fmt::Write;
-        let [machine @ .., _, _, _, _, n0, n1, n2, n3] = bits;
-        let bytes = [1].into_iter().chain(machine).chain(seconds.to_be_bytes()).chain([n0, n1, n2, n3]);
+        let bytes = [1].into_iter().chain(producer).chain(seconds.to_be_bytes()).chain(number.to_be_bytes());
         let text = bytes.fold(String::with_capacity(34), |mut text, byte| {
             let _ = write!(text, "{byte:02X}");
             text
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn keys_have_the_form_that_the_brokers_tools_read() {
-        let key = TransactionKey::draw(*b"MACHINEPxxxxNUMB", 0x0102_0304);
+        let key = TransactionKey::draw(*b"MACHINEP", 0x0102_0304, 0x0a0b_0c0d);
 
-        assert_eq!(key.as_str(), "014D414348494E4550010203044E554D42");
+        assert_eq!(key.as_str(), "014D414348494E4550010203040A0B0C0D");
     }
 
     #[test]

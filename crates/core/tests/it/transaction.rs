@@ -27,7 +27,7 @@ fn spans() -> Spans {
 /// A transaction that began this many seconds after the epoch.
 fn question(begun_seconds: i64) -> Question {
     Question {
-        key: TransactionKey::draw([7; 16], 1),
+        key: TransactionKey::draw([7; 8], 1, 1),
         topic: "orders".into(),
         store: Some("orders-db".into()),
         begun_at_micros: Some(begun_seconds * SECOND),
@@ -173,7 +173,7 @@ fn an_error_of_the_store_is_unknown_at_every_step() {
 
 fn prepared() -> Prepared<&'static str> {
     let since = Monotonic::new(Duration::from_secs(5));
-    Prepared::new("half", TransactionKey::draw([7; 16], 1), since, Duration::from_mins(1))
+    Prepared::new("half", TransactionKey::draw([7; 8], 1, 1), since, Duration::from_mins(1))
 }
 
 /// `AnswersNeedMarkers` and `UnsureSendsNothing` of the model, on the producer's side.
@@ -224,7 +224,7 @@ fn spans_that_would_forget_what_the_broker_may_ask_about_are_refused() {
 fn unconfirmed(message: Option<TransactionMessage>) -> Unconfirmed {
     let digest = order().digest();
     Unconfirmed {
-        key: TransactionKey::draw([7; 16], 1),
+        key: TransactionKey::draw([7; 8], 1, 1),
         topic: "orders".into(),
         message,
         digest,

@@ -16,9 +16,10 @@ use crate::mysql::ordered::aggregate_index;
 use crate::mysql::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
     CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PARTITION,
-    CREATE_CONSIGN_PROGRESS, CREATE_CONSIGN_RELAY, CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT,
-    EXTEND_CONSIGN_ATTEMPT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION,
-    EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    CREATE_CONSIGN_PROGRESS, CREATE_CONSIGN_RELAY, CREATE_CONSIGN_TRANSACTION, CREATE_CONSUMED_OPERATION,
+    CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_ATTEMPT, EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY,
+    EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED,
+    Text,
 };
 use crate::order::index_word;
 use crate::statement::Rendering;
@@ -47,6 +48,7 @@ pub struct Schema {
     markers: Option<MarkerMapping>,
     comparison: Vec<ComparisonColumn>,
     payload: PayloadColumn,
+    transactions: bool,
 }
 
 impl Schema {
@@ -59,6 +61,7 @@ impl Schema {
             markers: None,
             comparison: Vec::new(),
             payload: PayloadColumn::default(),
+            transactions: false,
         }
     }
 
@@ -89,6 +92,13 @@ impl Schema {
     #[must_use]
     pub fn with_comparison(mut self, columns: Vec<ComparisonColumn>) -> Self {
         self.comparison = columns;
+        self
+    }
+
+    /// With the markers of transaction messages.
+    #[must_use]
+    pub fn with_transactions(mut self) -> Self {
+        self.transactions = true;
         self
     }
 
@@ -159,6 +169,10 @@ impl Schema {
         }
         if self.outbox.is_some() || self.markers.is_some() {
             statements.extend(own_table(connection, "consign_audit", CREATE_CONSIGN_AUDIT).await?);
+        }
+        if self.transactions {
+            statements
+                .extend(own_table(connection, "consign_transaction", CREATE_CONSIGN_TRANSACTION).await?);
         }
         Ok(statements)
     }

@@ -17,9 +17,9 @@ use crate::sqlite::ordered::aggregate_index;
 use crate::sqlite::statement::{
     ADD_COMPARISON_COLUMN, CREATE_CONSIGN_ATTEMPT, CREATE_CONSIGN_AUDIT, CREATE_CONSIGN_CONFLICT,
     CREATE_CONSIGN_DEAD_DELIVERY, CREATE_CONSIGN_PARKED_DELIVERY, CREATE_CONSIGN_PROGRESS,
-    CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_ATTEMPT, EXTEND_CONSIGN_CONFLICT,
-    EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT, MIGRATE_LOCK,
-    MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
+    CREATE_CONSIGN_TRANSACTION, CREATE_CONSUMED_OPERATION, CREATE_OUTBOX_EVENT, EXTEND_CONSIGN_ATTEMPT,
+    EXTEND_CONSIGN_CONFLICT, EXTEND_CONSIGN_DEAD_DELIVERY, EXTEND_CONSUMED_OPERATION, EXTEND_OUTBOX_EVENT,
+    MIGRATE_LOCK, MIGRATE_UNLOCK, QUOTE, SESSION_UNLIMITED, Text,
 };
 use crate::statement::Rendering;
 
@@ -37,12 +37,20 @@ pub struct Schema {
     ordered: bool,
     markers: Option<MarkerMapping>,
     comparison: Vec<ComparisonColumn>,
+    transactions: bool,
 }
 
 impl Schema {
     /// No tables yet: add the outbox, the markers, or both.
     pub fn new(database: Database) -> Self {
-        Self { database, outbox: None, ordered: false, markers: None, comparison: Vec::new() }
+        Self {
+            database,
+            outbox: None,
+            ordered: false,
+            markers: None,
+            comparison: Vec::new(),
+            transactions: false,
+        }
     }
 
     /// With the outbox and the record of its attempts.
@@ -71,6 +79,13 @@ impl Schema {
     #[must_use]
     pub fn with_comparison(mut self, columns: Vec<ComparisonColumn>) -> Self {
         self.comparison = columns;
+        self
+    }
+
+    /// With the markers of transaction messages.
+    #[must_use]
+    pub fn with_transactions(mut self) -> Self {
+        self.transactions = true;
         self
     }
 
@@ -132,6 +147,10 @@ impl Schema {
             let parked =
                 own_table(connection, "consign_parked_delivery", CREATE_CONSIGN_PARKED_DELIVERY).await?;
             statements.extend(parked);
+        }
+        if self.transactions {
+            statements
+                .extend(own_table(connection, "consign_transaction", CREATE_CONSIGN_TRANSACTION).await?);
         }
         Ok(statements)
     }

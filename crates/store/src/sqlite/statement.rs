@@ -98,6 +98,17 @@ files! {
     PARKED_FETCH = "parked_fetch";
     PARKED_COUNT = "parked_count";
     UNPARK = "unpark";
+    TRANSACTION_CONFIRM = "transaction_confirm";
+    TRANSACTION_ENDED = "transaction_ended";
+    TRANSACTION_FENCE = "transaction_fence";
+    TRANSACTION_FORGET = "transaction_forget";
+    TRANSACTION_LOOK = "transaction_look";
+    TRANSACTION_MARK = "transaction_mark";
+    TRANSACTION_NOW = "transaction_now";
+    TRANSACTION_PUT_OFF = "transaction_put_off";
+    TRANSACTION_STANDING = "transaction_standing";
+    TRANSACTION_UNCONFIRMED = "transaction_unconfirmed";
+    TRANSACTION_UNFOUND = "transaction_unfound";
     AUDIT_INSERT = "audit_insert";
     INTROSPECT_TABLE = "introspect_table";
     INTROSPECT_COLUMNS = "introspect_columns";
@@ -114,6 +125,7 @@ files! {
     EXTEND_CONSIGN_DEAD_DELIVERY = "extend_consign_dead_delivery";
     CREATE_CONSIGN_PROGRESS = "create_consign_progress";
     CREATE_CONSIGN_PARKED_DELIVERY = "create_consign_parked_delivery";
+    CREATE_CONSIGN_TRANSACTION = "create_consign_transaction";
     CREATE_CONSIGN_AUDIT = "create_consign_audit";
     ADD_COMPARISON_COLUMN = "add_comparison_column";
     MIGRATE_LOCK = "migrate_lock";
