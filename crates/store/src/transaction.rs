@@ -3,11 +3,32 @@
 use std::time::Duration;
 
 use consign_core::event::EventId;
-use consign_core::ports::StoreError;
-use consign_core::transaction::marker::{Marker, Unconfirmed};
+use consign_core::ports::{CommitError, Mark, StoreError};
+use consign_core::transaction::marker::{Marker, MarkerStore, Unconfirmed};
 use consign_core::transaction::message::{TransactionKey, TransactionMessage};
 
 use crate::headers;
+
+/// Markers of local transactions, in a producer's own sqlx transaction on the same database.
+pub trait LocalMarkers: MarkerStore {
+    /// The kind of database.
+    type Database: sqlx::Database;
+
+    /// Inserts the marker in the producer's own transaction. It belongs to the transaction itself and not behind a savepoint:
+    /// one that is rolled back takes the marker with it. After [`Mark::Taken`] the transaction must be rolled back.
+    fn mark(
+        &self,
+        tx: &mut sqlx::Transaction<'_, Self::Database>,
+        key: &TransactionKey,
+        message: &TransactionMessage,
+    ) -> impl Future<Output = Result<Mark, StoreError>> + Send;
+
+    /// Commits, and tells a COMMIT that was refused from one without an answer.
+    fn commit(
+        &self,
+        tx: sqlx::Transaction<'_, Self::Database>,
+    ) -> impl Future<Output = Result<(), CommitError>> + Send;
+}
 
 /// Whether a marker carries its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consign_core::ports::{Mark, StoreError};
+use consign_core::ports::{CommitError, Mark, StoreError};
 use consign_core::transaction::Spans;
 use consign_core::transaction::marker::{
     Evidence, Fence, Forgotten, Look, MarkerStore, Standing, Unconfirmed,
@@ -22,7 +22,7 @@ use crate::mysql::statement::{
 };
 use crate::settling::micros;
 use crate::statement::{LIST_MAX, lists, padded};
-use crate::transaction::{MarkerKeeping, MarkerRow, StoredTransaction, marker};
+use crate::transaction::{LocalMarkers, MarkerKeeping, MarkerRow, StoredTransaction, marker};
 
 /// The markers in `consign_transaction`. Cloning it shares the connections.
 #[derive(Clone, Debug)]
@@ -42,13 +42,12 @@ impl TransactionMarkers {
     pub fn database(&self) -> &Database {
         &self.database
     }
+}
 
-    /// Inserts the marker in the producer's own transaction, which should be no deeper than its first level: a savepoint
-    /// that is rolled back takes the marker with it. After [`Mark::Taken`] the transaction must be rolled back.
-    ///
-    /// # Errors
-    /// The message does not fit, or the insert failed.
-    pub async fn mark(
+impl LocalMarkers for TransactionMarkers {
+    type Database = MySql;
+
+    async fn mark(
         &self,
         tx: &mut Transaction<'_, MySql>,
         key: &TransactionKey,
@@ -72,6 +71,9 @@ impl TransactionMarkers {
             Err(error) if failure::is_duplicate(&error) => Ok(Mark::Taken),
             Err(error) => Err(failed(&self.database, migrated(error))),
         }
+    }
+    async fn commit(&self, tx: Transaction<'_, MySql>) -> Result<(), CommitError> {
+        tx.commit().await.map_err(|error| self.database.judge_commit(&error))
     }
 }
 
