@@ -13,6 +13,8 @@ pub const AGGREGATE_ID: &str = "consign-aggregate-id";
 pub const AGGREGATE_VERSION: &str = "consign-aggregate-version";
 /// `1` when the payload is an SQL `NULL`; an empty payload has no such header.
 pub const NULL_PAYLOAD: &str = "consign-null";
+/// What the names of CloudEvents attributes begin with.
+pub const CLOUD_EVENTS_PREFIX: &str = "cloudEvents:";
 
 /// The event's own headers followed by consign's and by the CloudEvents attributes of the binary mode.
 ///

@@ -1,13 +1,24 @@
 //! RocketMQ 5.
 //!
+//! ```text
+//! Publish ─► message ─► alone or in a batch ─► send status ─► Outcome
+//! ```
+//!
+//! - [`RocketMqDestination`]: sends to topics of one type; the route key is the topic.
 //! - [`Topology`]: what topics and consumer groups must be, and what the brokers' settings mean for messages.
 //! - [`Scavenger`]: half messages that the brokers gave up on, handed to a [`Judge`].
 
+mod destination;
+mod property;
 mod scavenger;
 mod topology;
 
+pub use destination::{DestinationOptions, EmptyBody, MessageType, RocketMqDestination, StoredStatus};
 pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
+
+/// How to reach proxies, and why a client did not start.
+pub use consign_rocketmq::{Options, StartError};
 
 /// How to reach name servers and brokers for administration, and what kinds of topics there are.
 pub use consign_rocketmq::{

@@ -51,6 +51,18 @@ pub enum Proof {
         /// The offset or row id.
         offset: i64,
     },
+    /// The broker answered that it stored the message as safely as it is configured to.
+    Stored {
+        /// Who answered.
+        endpoint: String,
+        /// The offset in a queue that the answer does not name.
+        offset: i64,
+    },
+    /// The broker answered that it stored the message, though less safely, and the config accepts this answer by name.
+    AcceptedAs {
+        /// The broker's name for it.
+        status: &'static str,
+    },
 }
 
 /// Why an outcome is unknown.
@@ -62,6 +74,8 @@ pub enum Doubt {
     ConnectionLost(String),
     /// The channel was closed by the broker while other messages were in flight on it too.
     ChannelClosed(String),
+    /// The broker answered, and its answer proves neither that the message is safe nor that it was not taken.
+    Inconclusive(String),
     /// The relay stopped waiting, for instance at the end of its drain.
     Abandoned,
 }
@@ -72,6 +86,7 @@ impl fmt::Display for Doubt {
             Self::ConfirmTimedOut => formatter.write_str("no confirm before the publish deadline"),
             Self::ConnectionLost(reason) => write!(formatter, "connection lost: {reason}"),
             Self::ChannelClosed(reason) => write!(formatter, "channel closed: {reason}"),
+            Self::Inconclusive(answer) => write!(formatter, "the answer proves nothing: {answer}"),
             Self::Abandoned => formatter.write_str("abandoned while waiting for the outcome"),
         }
     }

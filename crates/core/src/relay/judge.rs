@@ -91,8 +91,9 @@ impl<D: Draw> Relay<D> {
             Doubt::ChannelClosed(_) => {
                 flight.lane == Lane::Quarantine || !stands(Safeguard::ChannelDeathBlamesNobody)
             }
-            // A broker that blocks its publishers answers nobody, and says so only after the first publish.
-            Doubt::ConfirmTimedOut => {
+            // A broker that blocks its publishers answers nobody, and says so only after the first publish. One that stores
+            // without being safe does so with every message.
+            Doubt::ConfirmTimedOut | Doubt::Inconclusive(_) => {
                 ((answered || alone) && !unavailable) || !stands(Safeguard::OutageIsNoFault)
             }
             // A lost connection takes everybody along; only a lone row can have caused it.
@@ -100,7 +101,9 @@ impl<D: Draw> Relay<D> {
             Doubt::Abandoned => false,
         };
         match doubt {
-            Doubt::ConfirmTimedOut | Doubt::ConnectionLost(_) => self.failed(now, name, None, &why),
+            Doubt::ConfirmTimedOut | Doubt::Inconclusive(_) | Doubt::ConnectionLost(_) => {
+                self.failed(now, name, None, &why);
+            }
             // Neither says anything about the destination: a closed channel speaks about its messages.
             Doubt::ChannelClosed(_) | Doubt::Abandoned => self.outlet(name).circuit.probe_withdrawn(now),
         }
@@ -109,9 +112,10 @@ impl<D: Draw> Relay<D> {
         } else {
             let delay = match doubt {
                 Doubt::Abandoned => Duration::ZERO,
-                Doubt::ChannelClosed(_) | Doubt::ConfirmTimedOut | Doubt::ConnectionLost(_) => {
-                    self.backoff(&flight.pending, name)
-                }
+                Doubt::ChannelClosed(_)
+                | Doubt::ConfirmTimedOut
+                | Doubt::Inconclusive(_)
+                | Doubt::ConnectionLost(_) => self.backoff(&flight.pending, name),
             };
             Transition::Release { delay, why }
         };
