@@ -72,6 +72,8 @@ pub struct BrokerCapabilities {
     pub mandatory_return: bool,
     /// The broker counts deliveries of a message. Without it `delivery_count` stays 1 and only `redelivered` tells.
     pub delivery_count: bool,
+    /// The broker takes messages without a body. Without it an empty or NULL payload is rejected.
+    pub empty_body: bool,
 }
 
 /// A fresh queue, a destination that leads to it and the means to hurt both.

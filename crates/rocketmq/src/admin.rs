@@ -25,7 +25,7 @@ pub use command::Credentials;
 pub use consumers::{Consumers, GroupConfig, Subscribed};
 pub use error::AdminError;
 pub use messages::Pulled;
-pub use stored::StoredMessage;
+pub use stored::{StoredMessage, is_system_property};
 pub use topic::{Route, RouteQueues, TopicConfig};
 
 use crate::TopicKind;

@@ -126,6 +126,10 @@ pub struct Options {
     pub connection_timeout: Duration,
     /// Deadline of the calls the client makes on its own: routes, heartbeats, the end of a half message, termination.
     pub request_timeout: Duration,
+    /// Goes through [`addresses`](Self::addresses) alone and never to the addresses in a route, which a proxy behind a
+    /// tunnel or a port forwarding does not get right. Not for several proxies behind one balancer: the end of a half
+    /// message must reach the proxy that took it.
+    pub access_points_only: bool,
 }
 
 impl Default for Options {
@@ -137,6 +141,7 @@ impl Default for Options {
             namespace: String::new(),
             connection_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(3),
+            access_points_only: false,
         }
     }
 }

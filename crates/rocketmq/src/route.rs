@@ -69,6 +69,13 @@ impl Route {
         Self { writable, readable, accepts, turn: AtomicUsize::new(0) }
     }
 
+    /// Puts these proxies in front of every broker.
+    pub(crate) fn lead_to(&mut self, addresses: &[Address]) {
+        for broker in self.writable.iter_mut().chain(&mut self.readable) {
+            broker.addresses = addresses.to_vec();
+        }
+    }
+
     /// All proxies a client of this topic should be known to.
     pub(crate) fn addresses(&self) -> BTreeSet<Address> {
         let brokers = self.writable.iter().chain(&self.readable);

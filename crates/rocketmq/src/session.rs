@@ -184,7 +184,11 @@ impl Shared {
             match asked.await {
                 Ok(response) => {
                     check(response.status.as_ref())?;
-                    let route = Arc::new(Route::new(response));
+                    let mut route = Route::new(response);
+                    if self.options.access_points_only {
+                        route.lead_to(&self.options.addresses);
+                    }
+                    let route = Arc::new(route);
                     lock(&self.routes).insert(topic.to_owned(), route.clone());
                     return Ok(route);
                 }

@@ -50,7 +50,7 @@ impl BrokerFixture for EmbeddedFixture {
     }
 
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { mandatory_return: true, delivery_count: true }
+        BrokerCapabilities { mandatory_return: true, delivery_count: true, empty_body: true }
     }
 
     fn destination(&self) -> &EmbeddedDestination {

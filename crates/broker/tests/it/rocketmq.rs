@@ -1,5 +1,8 @@
-//! RocketMQ, found by `CONSIGN_TEST_ROCKETMQ_NAMESRV` (host:port of the name server).
+//! RocketMQ, found by `CONSIGN_TEST_ROCKETMQ_URL` (a proxy) and `CONSIGN_TEST_ROCKETMQ_NAMESRV` (host:port of the name
+//! server).
 
+mod destination;
+mod fixture;
 mod remoting;
 mod scavenger;
 mod topology;

@@ -81,6 +81,12 @@ const SYSTEM_PROPERTIES: [&str; 61] = [
     "__transactionId__",
 ];
 
+/// Whether RocketMQ keeps this name of a property for itself. Not all of them are refused by a proxy: some would make
+/// another message of it.
+pub fn is_system_property(name: &str) -> bool {
+    SYSTEM_PROPERTIES.binary_search(&name).is_ok() || name.starts_with("__RMQ.TRANSIENT.")
+}
+
 /// A stored message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
@@ -153,9 +159,10 @@ impl StoredMessage {
 
     /// The properties that its producer set, without those of RocketMQ itself.
     pub fn user_properties(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| {
-            SYSTEM_PROPERTIES.binary_search(name).is_err() && !name.starts_with("__RMQ.TRANSIENT.")
-        })
+        self.properties
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .filter(|(name, _)| !is_system_property(name))
     }
 
     /// A property by its name.

@@ -61,7 +61,7 @@ impl<V: Version, K: Kind> BrokerFixture for RabbitMq<V, K> {
     }
 
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { mandatory_return: true, delivery_count: K::NAME == "quorum" }
+        BrokerCapabilities { mandatory_return: true, delivery_count: K::NAME == "quorum", empty_body: true }
     }
 
     fn destination(&self) -> &RabbitMqDestination {
