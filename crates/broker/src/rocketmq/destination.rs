@@ -131,7 +131,8 @@ impl RocketMqDestination {
         let Ok(Ok(_permit)) = timeout_at(deadline, self.singles.acquire()).await else {
             return refused("no request was free before the publish deadline");
         };
-        let sending = self.producer.send(message, deadline);
+        // Boxed: a call is large, and most publishes make none of their own.
+        let sending = Box::pin(self.producer.send(message, deadline));
         // On its way to the socket, or through it.
         failpoint::pass("publish.before_confirm");
         match timeout_at(deadline, sending).await {

@@ -175,7 +175,7 @@ async fn send(producer: Producer, accepted: Arc<[StoredStatus]>, batch: Vec<Parc
         }
     }
     for Parcel { message, deadline, answer, .. } in suspects {
-        let result = producer.send(message, deadline).await;
+        let result = Box::pin(producer.send(message, deadline)).await;
         let _ = answer.send(outcome(result, &accepted));
     }
 }
