@@ -97,4 +97,18 @@ impl Receipt for AnyReceipt {
             Self::Embedded(receipt) => receipt.retry(delay).await,
         }
     }
+
+    async fn put_aside(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        match self {
+            Self::RabbitMq(receipt) => receipt.put_aside(permit).await,
+            Self::Embedded(receipt) => receipt.put_aside(permit).await,
+        }
+    }
+
+    fn stays_with_broker(&self) -> bool {
+        match self {
+            Self::RabbitMq(receipt) => receipt.stays_with_broker(),
+            Self::Embedded(receipt) => receipt.stays_with_broker(),
+        }
+    }
 }

@@ -5,7 +5,8 @@
 //! source ─┐                          ┌ applied, duplicate, stale ─► ack
 //!         ├─► Lanes ─► Batch ─► Worker ─┼ conflict ─► recorded, then by policy
 //! parked ─┘                          ├ refused, too early ─► parked in the database, then ack
-//!                                    └ refused too often ─► dead letter, then ack
+//!                                    ├ refused, and its broker keeps it ─► handed back
+//!                                    └ refused too often ─► dead letter, then ack or put aside
 //! ```
 //!
 //! It has no runtime: a process drives the futures and brings [`Surroundings`].

@@ -59,6 +59,18 @@ pub trait Receipt: Send + Sized {
 
     /// Hands the delivery back, to come again after about `delay`.
     fn retry(self, delay: Duration) -> impl Future<Output = Result<(), ReceiptLost>> + Send;
+
+    /// Gives up a delivery whose record for people is committed: moves it to the broker's own place for such messages,
+    /// and acknowledges it where there is none.
+    fn put_aside(self, permit: AckPermit) -> impl Future<Output = Result<(), ReceiptLost>> + Send {
+        self.ack(permit)
+    }
+
+    /// True when the delivery, once refused, is to be handed back and never parked: others must not overtake it, or
+    /// the broker is to count its attempts.
+    fn stays_with_broker(&self) -> bool {
+        false
+    }
 }
 
 /// One delivery: the message and the right to settle it.

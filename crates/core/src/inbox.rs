@@ -212,6 +212,11 @@ impl<R: Receipt> Failed<R> {
         Delivery { message, receipt }
     }
 
+    /// True when it is to be handed back rather than parked ([`Receipt::stays_with_broker`]).
+    pub fn stays_with_broker(&self) -> bool {
+        self.receipt.stays_with_broker()
+    }
+
     /// Hands it back, to come again after about `delay`.
     pub async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
         self.receipt.retry(delay).await
@@ -240,7 +245,7 @@ impl<R: Receipt> Failed<R> {
         }
     }
 
-    /// Acknowledges it after recording it as a dead delivery in the consumer's own database.
+    /// Puts it aside after recording it as a dead delivery in the consumer's own database ([`Receipt::put_aside`]).
     ///
     /// # Errors
     /// The record could not be committed: the failed delivery comes back with the store's error.
@@ -254,7 +259,7 @@ impl<R: Receipt> Failed<R> {
         let dead = DeadDelivery { consumer, business_key, message: &self.message, reason: &reason };
         match store.record_dead(&dead).await {
             Err(error) if stands(Safeguard::DeadRecordCommitted) => Err((self, error)),
-            Ok(()) | Err(_) => Ok(self.receipt.ack(AckPermit(())).await),
+            Ok(()) | Err(_) => Ok(self.receipt.put_aside(AckPermit(())).await),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! - `consumer`: a real database and a real queue: what becomes of deliveries that are not simply applied
+//! - `staying`: a broker that keeps refused deliveries itself
 //! - `relay`: when a relay claims; `wakeup`: how producers make it claim
 
 mod consumer;
 mod relay;
+mod staying;
 mod wakeup;
 mod world;

@@ -11,14 +11,14 @@ use consign::consumer::{
 };
 use consign::inbox::{BuildConsumer, HandledConsumer, column};
 use consign::shutdown::{ShutdownTrigger, shutdown};
-use consign_broker::embedded::{Queue, QueueCounts, SourceOptions};
+use consign_broker::embedded::{EmbeddedSource, Queue, QueueCounts, SourceOptions};
 use consign_core::event::{Aggregate, Event, EventId};
 use consign_core::filter::NoFilter;
 use consign_core::guard::{Guard, Step};
 use consign_core::inbox::{HandlerError, Inbox};
 use consign_core::lease::Publish;
 use consign_core::outcome::Outcome;
-use consign_core::ports::{Destination, InboxTransaction, Lane};
+use consign_core::ports::{Destination, InboxTransaction, Lane, Source};
 use consign_core::route::{DestinationName, Route};
 use consign_core::value::ValueType;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping};
@@ -189,6 +189,29 @@ impl World {
     where
         C: Interpret<sqlite::Transaction> + 'static,
     {
+        self.start_on(self.source(), consumer, adjust).await
+    }
+
+    /// The queue, as a consumer takes it.
+    pub fn source(&self) -> EmbeddedSource {
+        self.queue.source(SourceOptions {
+            queue: QUEUE.into(),
+            prefetch: 200,
+            lease: Duration::from_secs(30),
+        })
+    }
+
+    /// Starts a consumer of this source.
+    pub async fn start_on<Q, C>(
+        &self,
+        source: Q,
+        consumer: C,
+        adjust: impl FnOnce(&mut ConsumerSettings),
+    ) -> Started
+    where
+        Q: Source + 'static,
+        C: Interpret<sqlite::Transaction> + 'static,
+    {
         let mut settings = ConsumerSettings {
             workers: 2,
             batch: 50,
@@ -210,11 +233,6 @@ impl World {
             settings,
             clock: ProcessClock::start(),
         };
-        let source = self.queue.source(SourceOptions {
-            queue: QUEUE.into(),
-            prefetch: 200,
-            lease: Duration::from_secs(30),
-        });
         let (trigger, asked) = shutdown();
         Started { trigger, running: tokio::spawn(runtime.run(source, asked)) }
     }

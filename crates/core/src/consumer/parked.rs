@@ -96,4 +96,18 @@ impl<R: Receipt, S: Parking> Receipt for AnyReceipt<R, S> {
             Self::Spent => Ok(()),
         }
     }
+
+    /// A parked delivery has left its broker.
+    async fn put_aside(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        match self {
+            Self::Broker(receipt) => receipt.put_aside(permit).await,
+            Self::Parked(receipt) => receipt.ack(permit).await,
+            #[cfg(feature = "mutants")]
+            Self::Spent => Ok(()),
+        }
+    }
+
+    fn stays_with_broker(&self) -> bool {
+        matches!(self, Self::Broker(receipt) if receipt.stays_with_broker())
+    }
 }

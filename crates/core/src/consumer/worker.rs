@@ -235,6 +235,9 @@ where
             return self.bury(failed, Some(operation), report).await;
         }
         let delay = self.pause(attempt);
+        if failed.stays_with_broker() {
+            return self.hand_back(failed, delay, report).await;
+        }
         let parked =
             Parked { reason: ParkReason::Retry, detail: &detail, attempts: attempt, step: None, delay };
         self.park(failed, operation, parked, report).await;

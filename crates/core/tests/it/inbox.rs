@@ -291,7 +291,7 @@ fn a_delivery_kept_in_hand_is_processed_again_without_the_broker() {
 
 /// I22: a delivery leaves its place only once its dead record is committed.
 #[test]
-fn a_dead_delivery_is_acknowledged_after_its_record() {
+fn a_dead_delivery_is_put_aside_after_its_record() {
     let memory = Memory::default();
 
     run(async {
@@ -301,7 +301,7 @@ fn a_dead_delivery_is_acknowledged_after_its_record() {
 
     assert_eq!(memory.dead(), ["points-award k: 0 rows matched, not 1"]);
     let steps = memory.steps();
-    assert_eq!(steps[steps.len() - 2..], [Step::RecordDead, Step::Ack]);
+    assert_eq!(steps[steps.len() - 2..], [Step::RecordDead, Step::PutAside]);
 }
 
 #[test]

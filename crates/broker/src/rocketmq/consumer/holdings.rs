@@ -335,7 +335,14 @@ impl<H> Holdings<H> {
         self.timers.insert((due, ticket));
     }
 
-    fn extended(&mut self, ticket: Ticket, span: Duration, answer: Answer<H>, sent: Monotonic, now: Monotonic) {
+    fn extended(
+        &mut self,
+        ticket: Ticket,
+        span: Duration,
+        answer: Answer<H>,
+        sent: Monotonic,
+        now: Monotonic,
+    ) {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         match answer {
             Answer::Extended(handle) => {

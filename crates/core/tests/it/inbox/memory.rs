@@ -65,6 +65,7 @@ pub enum Step {
     Unpark,
     Ack,
     Retry,
+    PutAside,
 }
 
 /// What goes wrong, and at which step.
@@ -322,6 +323,11 @@ impl Receipt for Handle {
 
     async fn retry(self, _: Duration) -> Result<(), ReceiptLost> {
         self.0.state().steps.push(Step::Retry);
+        Ok(())
+    }
+
+    async fn put_aside(self, _: AckPermit) -> Result<(), ReceiptLost> {
+        self.0.state().steps.push(Step::PutAside);
         Ok(())
     }
 }

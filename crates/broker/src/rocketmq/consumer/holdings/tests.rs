@@ -106,7 +106,8 @@ fn a_slow_handlers_message_is_extended_late_for_twice_the_time_and_a_few_times_a
     }
 
     let spans = [45, 45 + 90, 45 + 90 + 180, 45 + 90 + 180 + 360];
-    let expected = spans.iter().zip([2, 4, 8, 16]).map(|(moment, times)| (*moment, Ask::Extend(INVISIBLE * times)));
+    let expected =
+        spans.iter().zip([2, 4, 8, 16]).map(|(moment, times)| (*moment, Ask::Extend(INVISIBLE * times)));
     assert_eq!(extensions, expected.collect::<Vec<_>>());
     assert!(!holdings.idle(), "it is still out");
 }

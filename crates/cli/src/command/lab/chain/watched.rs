@@ -156,6 +156,16 @@ impl<R: Receipt> Receipt for WatchedReceipt<R> {
         self.life.tell(self.actor, What::Requeued, self.order);
         Ok(())
     }
+
+    async fn put_aside(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        self.inner.put_aside(permit).await?;
+        self.life.tell(self.actor, What::Acknowledged, self.order);
+        Ok(())
+    }
+
+    fn stays_with_broker(&self) -> bool {
+        self.inner.stays_with_broker()
+    }
 }
 
 /// Tells what deliveries came to.
