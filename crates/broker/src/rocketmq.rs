@@ -5,14 +5,17 @@
 //! ```
 //!
 //! - [`RocketMqDestination`]: sends to topics of one type; the route key is the topic.
+//! - [`RocketMqSource`]: a member of a consumer group; it holds messages for a time and settles each by its handle.
 //! - [`Topology`]: what topics and consumer groups must be, and what the brokers' settings mean for messages.
 //! - [`Scavenger`]: half messages that the brokers gave up on, handed to a [`Judge`].
 
+mod consumer;
 mod destination;
 mod property;
 mod scavenger;
 mod topology;
 
+pub use consumer::{RocketMqReceipt, RocketMqSource, SourceOptions};
 pub use destination::{DestinationOptions, EmptyBody, MessageType, RocketMqDestination, StoredStatus};
 pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};

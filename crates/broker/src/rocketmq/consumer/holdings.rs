@@ -92,6 +92,8 @@ pub(super) struct Call<H> {
     pub ticket: Ticket,
     pub handle: H,
     pub ask: Ask,
+    /// Which delivery of the message this is, from 1.
+    pub attempt: u32,
 }
 
 /// What became of a call.
@@ -134,6 +136,7 @@ struct Entry<H> {
     handle: Option<H>,
     /// What is handed out; kept in an ordered group, where it may be handed out again.
     message: Option<Message>,
+    attempt: u32,
     group: String,
     tenure: Tenure,
 }
@@ -172,13 +175,20 @@ impl<H> Holdings<H> {
     }
 
     /// Slots for further messages; none after a stop.
-    pub fn room(&self) -> usize {
+    fn room(&self) -> usize {
         if self.stopped { 0 } else { self.terms.prefetch.saturating_sub(self.entries.len() + self.reserved) }
     }
 
-    /// Keeps slots for a receive that is about to be asked for.
-    pub fn reserve(&mut self, slots: usize) {
+    /// Keeps at most `wanted` slots for a receive that is about to be asked for, and says how many there are.
+    pub fn reserve(&mut self, wanted: usize) -> usize {
+        let slots = wanted.min(self.room());
         self.reserved += slots;
+        slots
+    }
+
+    /// Nobody waits for the answers of the receives under way any more.
+    pub fn abandon_receives(&mut self) {
+        self.reserved = 0;
     }
 
     /// A receive ended that had `slots` reserved, was asked for at `asked` and answered now.
@@ -200,7 +210,8 @@ impl<H> Holdings<H> {
             queue.push_back(ticket);
         }
         let place = if first { Place::Line } else { Place::Waiting };
-        let entry = Entry { place, handle: Some(handle), message: Some(message), group, tenure };
+        let attempt = message.delivery_count;
+        let entry = Entry { place, handle: Some(handle), message: Some(message), attempt, group, tenure };
         self.entries.insert(ticket, entry);
         if first {
             self.line.push_back(ticket);
@@ -244,8 +255,9 @@ impl<H> Holdings<H> {
         }
         match settlement {
             Settlement::Return(delay) if self.terms.ordered && !self.stopped => {
+                entry.attempt = entry.attempt.saturating_add(1);
                 if let Some(message) = &mut entry.message {
-                    message.delivery_count = message.delivery_count.saturating_add(1);
+                    message.delivery_count = entry.attempt;
                     message.redelivered = true;
                 }
                 let until = now.plus(delay);
@@ -277,6 +289,11 @@ impl<H> Holdings<H> {
     /// True when nothing is held: every message was settled, and the broker has answered or let it lapse.
     pub fn idle(&self) -> bool {
         self.entries.is_empty() && self.reserved == 0
+    }
+
+    /// True while a consumer has a message.
+    pub fn any_out(&self) -> bool {
+        self.entries.values().any(|entry| entry.place == Place::Out)
     }
 
     /// The calls to make now, at most `limit`.
@@ -314,13 +331,14 @@ impl<H> Holdings<H> {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         let Place::Settling { settlement, tries, not_before } = &mut entry.place else { return };
         let handle = match answer {
-            Answer::Done | Answer::Lapsed | Answer::Extended(_) => return self.remove(ticket),
             // Put aside is an acknowledgement with a favour on top: the message is recorded already.
             Answer::Refused(handle) if asked == Settlement::PutAside => {
                 *settlement = Settlement::Ack;
                 handle
             }
-            Answer::Refused(_) => return self.remove(ticket),
+            Answer::Done | Answer::Lapsed | Answer::Extended(_) | Answer::Refused(_) => {
+                return self.remove(ticket);
+            }
             Answer::Again(handle) => handle,
         };
         entry.handle = Some(handle);
@@ -369,12 +387,11 @@ impl<H> Holdings<H> {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         match entry.place {
             Place::Settling { .. } => return self.pending.push_back(ticket),
-            Place::Out => {}
             Place::Paused(until) if until <= now => {
                 entry.place = Place::Line;
                 self.line.push_back(ticket);
             }
-            Place::Paused(_) | Place::Line | Place::Waiting => {}
+            Place::Out | Place::Paused(_) | Place::Line | Place::Waiting => {}
         }
         let entry = &self.entries[&ticket];
         if entry.place != Place::Out && !entry.tenure.surely_held(now) {
@@ -393,6 +410,7 @@ impl<H> Holdings<H> {
             _ if entry.tenure.wants_extension(now) => Ask::Extend(entry.tenure.extension()),
             _ => return None,
         };
+        let attempt = entry.attempt;
         let Some(handle) = entry.handle.take() else {
             // An extension has it and its answer comes back here. Without one, the message has lapsed.
             if entry.tenure.surely_lapsed(now) && matches!(ask, Ask::Settle(_)) {
@@ -400,7 +418,7 @@ impl<H> Holdings<H> {
             }
             return None;
         };
-        Some(Call { ticket, handle, ask })
+        Some(Call { ticket, handle, ask, attempt })
     }
 
     /// From here on the message is the broker's business; the one behind it has its turn unless it goes back.

@@ -65,7 +65,7 @@ impl Tenure {
     /// The broker said OK to an extension.
     pub fn extend(&mut self, asked: Monotonic, answered: Monotonic, span: Duration) {
         let (extensions, received) = (self.extensions + 1, self.received);
-        *self = Self { extensions, received, ..Self::new(asked, answered, span) };
+        *self = Self { received, extensions, ..Self::new(asked, answered, span) };
         if extensions >= EXTENSIONS_MAX {
             self.renew = None;
         }

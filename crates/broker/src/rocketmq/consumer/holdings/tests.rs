@@ -2,7 +2,7 @@
 
 use super::*;
 
-const INVISIBLE: Duration = Duration::from_secs(60);
+const INVISIBLE: Duration = Duration::from_mins(1);
 
 fn at(seconds: u64) -> Monotonic {
     Monotonic::new(Duration::from_secs(seconds))
@@ -51,7 +51,9 @@ const ACK: Ask = Ask::Settle(Settlement::Ack);
 fn what_is_unsettled_and_what_is_asked_for_fill_the_same_slots() {
     let mut holdings = holdings(false);
     assert_eq!(holdings.room(), 4);
-    holdings.reserve(3);
+    assert_eq!(holdings.reserve(3), 3);
+    assert_eq!(holdings.reserve(3), 1);
+    holdings.received(1, Vec::new(), at(0), at(0));
     assert_eq!(holdings.room(), 1);
     holdings.received(3, vec![arrival("a", "")], at(0), at(0));
     assert_eq!(holdings.room(), 3);
