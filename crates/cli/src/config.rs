@@ -37,8 +37,8 @@ pub use attempts::AttemptConfig;
 pub use checker::Environment;
 pub use consumer::{ConsumerConfig, OnConflict};
 pub use destination::{
-    DeadLetterStrategy, DestinationConfig, EmbeddedConfig, ExchangeKind, Overflow, QueueConfig, QueueKind,
-    RabbitMqConfig, TlsFiles,
+    DeadLetterStrategy, DestinationConfig, EmbeddedConfig, EmptyBody, ExchangeKind, MessageType, Overflow,
+    QueueConfig, QueueKind, RabbitMqConfig, RocketMqConfig, StoredStatus, TlsFiles, TopicConfig, TopicKind,
 };
 pub use filter::FilterConfig;
 pub use horizon::Horizon;
@@ -49,8 +49,9 @@ pub use url::ConnectionUrl;
 pub use written::{Difference, Written};
 
 use checker::Checker;
+use destination::Target;
 use overlay::Override;
-use raw::Raw;
+use raw::{Raw, RawConsumer, RawRoute};
 use source::Source;
 
 /// Where the config is; part of every command that needs one.
@@ -163,6 +164,8 @@ impl Config {
         let owned_names: Vec<String> = destination.keys().cloned().collect();
         let names: Vec<&str> = owned_names.iter().map(String::as_str).collect();
         let destinations = destination::destinations(checker, destination);
+        let targets = targets(&route, &consumer);
+        destination::check_relay(checker, &destinations, relay.settings.order, &targets);
         let policies = route::Policies { relay: retry, destinations: of_destinations };
         let (routes, of_routes) = route::routes(checker, route, &names, &policies);
         let around = consumer::Surroundings { destinations: &destinations, names: &names, inbox: &inbox };
@@ -190,6 +193,24 @@ impl Config {
             written,
         })
     }
+}
+
+/// Everything that is published under a key of the config.
+fn targets(routes: &[RawRoute], consumers: &[RawConsumer]) -> Vec<Target> {
+    let routes = routes.iter().enumerate().map(|(index, route)| Target {
+        key: format!("route[{index}].key"),
+        destination: route.destination.clone(),
+        topic: Some(route.key.clone()),
+    });
+    let letters = consumers.iter().enumerate().filter_map(|(index, consumer)| {
+        let letter = consumer.dead_letter.as_ref()?;
+        Some(Target {
+            key: format!("consumer[{index}].dead_letter.key"),
+            destination: letter.destination.clone(),
+            topic: letter.key.clone(),
+        })
+    });
+    routes.chain(letters).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::config::{
 };
 
 mod filter;
+pub mod rocketmq;
 mod store;
 mod topology;
 
@@ -43,6 +44,11 @@ impl Broker {
                 DestinationConfig::RabbitMq(broker) => {
                     AnyDestination::RabbitMq(Box::new(rabbitmq_destination(name, broker, clock)?))
                 }
+                DestinationConfig::RocketMq(cluster) => {
+                    let destination = rocketmq::destination(source_name(name), cluster, clock).await;
+                    let destination = destination.with_context(|| format!("destination {name}"))?;
+                    AnyDestination::RocketMq(Box::new(destination))
+                }
                 DestinationConfig::Embedded(file) => {
                     let queue = open_file(file).await?;
                     let destination = queue.destination(clock.origin(), source_name(name));
@@ -60,8 +66,8 @@ impl Broker {
         &self.destinations
     }
 
-    /// The queue a consumer reads.
-    pub fn source(&self, config: &Config, consumer: &ConsumerConfig) -> anyhow::Result<AnySource> {
+    /// The queue or group a consumer reads.
+    pub async fn source(&self, config: &Config, consumer: &ConsumerConfig) -> anyhow::Result<AnySource> {
         let place = format!("consumer {:?}", consumer.consumer.name());
         match config.destinations.get(&consumer.source) {
             Some(DestinationConfig::RabbitMq(broker)) => {
@@ -70,6 +76,10 @@ impl Broker {
                 let connect = connect_options(&broker.url, &broker.tls)?;
                 let options = rabbitmq::SourceOptions { connect, queue: consumer.queue.clone(), prefetch };
                 Ok(AnySource::RabbitMq(Box::new(RabbitMqSource::new(options))))
+            }
+            Some(DestinationConfig::RocketMq(cluster)) => {
+                let source = rocketmq::source(cluster, consumer).await.context(place)?;
+                Ok(AnySource::RocketMq(Box::new(source)))
             }
             Some(DestinationConfig::Embedded(_)) => {
                 let queue = self.files.get(&consumer.source).context("every queue file is open")?;

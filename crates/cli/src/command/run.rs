@@ -164,7 +164,7 @@ where
         let inbox = Arc::new(Inbox::new(inbox));
         for consumer in &config.consumers {
             let name = consumer.consumer.name().to_owned();
-            let source = broker.source(config, consumer)?;
+            let source = broker.source(config, consumer).await?;
             let runtime = ConsumerRuntime {
                 inbox: Arc::clone(&inbox),
                 consumer: Arc::new(consumer.interpreter()),

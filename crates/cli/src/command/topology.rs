@@ -1,6 +1,7 @@
 //! `consign topology check|apply`: the broker compared with the config, or made to fit it.
 
 use anyhow::Context;
+use consign_broker::rocketmq::without_name_server;
 use consign_core::finding::{Finding, Severity};
 
 use crate::command::doctor;
@@ -29,7 +30,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Create the exchanges, queues and bindings of the config; existing ones that differ are errors.
+    /// Create the exchanges, queues and bindings of the config, or the topics and groups; existing ones that differ are
+    /// errors.
     Apply,
 }
 
@@ -64,6 +66,12 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
                 let found = topology.check(&connect).await;
                 findings.extend(found.into_iter().map(|finding| for_consumers(config, finding)));
             }
+            DestinationConfig::RocketMq(cluster) => match parts::rocketmq::admin(cluster)? {
+                Some(admin) => {
+                    findings.extend(parts::rocketmq::topology(cluster).check(&admin).await);
+                }
+                None => findings.push(without_name_server(name.as_str())),
+            },
             DestinationConfig::Embedded(file) => {
                 let queue = parts::open_file(file).await?;
                 let counts = queue.counts().await?;
@@ -98,6 +106,20 @@ pub async fn apply(config: &Config) -> anyhow::Result<()> {
                     "topology: {name}: {} exchanges and {} queues are as configured",
                     topology.exchanges.len(),
                     topology.queues.len()
+                );
+            }
+            DestinationConfig::RocketMq(cluster) => {
+                let admin = parts::rocketmq::admin(cluster)?.with_context(|| {
+                    format!("destination {name} has no name_servers: add them, or make its topics and groups by hand")
+                })?;
+                let topology = parts::rocketmq::topology(cluster);
+                let applied = topology.apply(&admin).await.with_context(|| format!("destination {name}"))?;
+                eprintln!(
+                    "topology: {name}: {} topics and {} groups are as configured, {} and {} of them new on a broker",
+                    topology.topics.len(),
+                    topology.groups.len(),
+                    applied.topics,
+                    applied.groups
                 );
             }
             DestinationConfig::Embedded(file) => {

@@ -8,13 +8,14 @@ use consign_core::declared::DeclaredConsumer;
 use consign_core::route::{DestinationName, Route};
 
 use super::checker::Checker;
-use super::destination::{DestinationConfig, QueueKind};
+use super::destination::DestinationConfig;
 use super::raw::{RawConsumer, RawDeadLetter};
 use super::store::InboxConfig;
 use crate::schema::{PayloadSchema, Validated};
 
 mod declared;
 mod guard;
+mod source;
 
 /// One consumer.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct ConsumerConfig {
     pub schema: Option<Arc<PayloadSchema>>,
     /// Where its messages come from.
     pub source: DestinationName,
-    /// The queue there.
+    /// The queue there, or the consumer group.
     pub queue: String,
     /// How many deliveries may be unacknowledged.
     pub prefetch: u16,
@@ -84,6 +85,7 @@ pub fn consumers(
     let written: Vec<String> = raw.iter().map(|raw| raw.name.clone().unwrap_or_default()).collect();
     let names: Vec<&str> = written.iter().map(String::as_str).collect();
     checker.unique(&names, |index| format!("consumer[{index}].name"));
+    source::check_shared_groups(checker, &raw);
     raw.into_iter()
         .enumerate()
         .filter_map(|(index, raw)| consumer(checker, &format!("consumer[{index}]"), raw, around))
@@ -101,7 +103,7 @@ fn consumer(
     if let Some(name) = &name {
         checker.name(&name_key, name, 64);
     }
-    let source = source(checker, key, raw.source.take(), raw.queue.take(), around);
+    let source = source::source(checker, key, &mut raw, around);
     let dead_letter = raw.dead_letter.take().and_then(|raw| dead_letter(checker, key, raw, around));
     let prefetch = checker.within(&format!("{key}.prefetch"), raw.prefetch, 1..=u16::MAX);
     let workers = checker.within(&format!("{key}.workers"), raw.workers, 1..=1024);
@@ -131,6 +133,12 @@ fn consumer(
     let guard = guard.map(|(guard, _)| guard);
     let declared = declared::declared(checker, key, name, raw, guard, around.inbox);
     let (source, queue) = source?;
+    if let Some(DestinationConfig::RocketMq(cluster)) = around.destinations.get(&source)
+        && let Some(group) = cluster.group(&queue)
+    {
+        let load = source::Load { prefetch, workers, batch, linger: batch_linger, attempts_max };
+        source::check_group(checker, key, group, &load);
+    }
     Some(ConsumerConfig {
         consumer: Arc::new(declared?),
         schema,
@@ -177,35 +185,6 @@ fn batch(checker: &mut Checker<'_>, key: &str, batch: u64, prefetch: u16) -> usi
         );
     }
     batch
-}
-
-fn source(
-    checker: &mut Checker<'_>,
-    key: &str,
-    source: Option<String>,
-    queue: Option<String>,
-    around: &Surroundings<'_>,
-) -> Option<(DestinationName, String)> {
-    let (source_key, queue_key) = (format!("{key}.source"), format!("{key}.queue"));
-    let source = checker.required(&source_key, source, "source = \"DESTINATION\"");
-    let queue = checker.required(&queue_key, queue, "queue = \"NAME\"")?;
-    let source = source?;
-    if !checker.known(&source_key, &source, around.names, &format!("add [destination.{source}]")) {
-        return None;
-    }
-    let source = DestinationName::new(source);
-    let destination = around.destinations.get(&source)?;
-    let fix = format!("add it to the queues of [destination.{source}]");
-    checker.known(&queue_key, &queue, &destination.queue_names(), &fix);
-    if let DestinationConfig::RabbitMq(broker) = destination {
-        let stream = broker.queues.iter().any(|known| known.name == queue && known.kind == QueueKind::Stream);
-        if stream {
-            let text =
-                format!("{queue:?} is a stream, which forgets what was acknowledged: consume a quorum queue");
-            checker.refuse(&queue_key, text);
-        }
-    }
-    Some((source, queue))
 }
 
 fn dead_letter(

@@ -9,6 +9,25 @@ use super::checker::Checker;
 use super::raw::{RawDestination, RawExchange, RawQueue};
 use super::url::ConnectionUrl;
 
+mod rocketmq;
+
+pub use rocketmq::{
+    EmptyBody, GroupConfig, MessageType, RocketMqConfig, StoredStatus, Target, TopicConfig, TopicKind,
+    check_relay,
+};
+
+/// Keys that only a RocketMQ destination has.
+const ROCKETMQ_KEYS: [&str; 8] = [
+    "endpoints",
+    "name_servers",
+    "message_type",
+    "delay_seconds",
+    "accept_statuses",
+    "empty_body",
+    "topic",
+    "group",
+];
+
 /// The longest name an AMQP short string carries, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -17,6 +36,8 @@ const NAME_BYTES_MAX: usize = 255;
 pub enum DestinationConfig {
     /// A RabbitMQ broker.
     RabbitMq(Box<RabbitMqConfig>),
+    /// A RocketMQ cluster.
+    RocketMq(Box<RocketMqConfig>),
     /// A queue file on this machine.
     Embedded(EmbeddedConfig),
 }
@@ -148,10 +169,11 @@ pub struct EmbeddedQueueConfig {
 }
 
 impl DestinationConfig {
-    /// The names of its queues.
+    /// The names of its queues, or of its consumer groups: what a consumer reads by name.
     pub fn queue_names(&self) -> Vec<&str> {
         match self {
             Self::RabbitMq(broker) => broker.queues.iter().map(|queue| queue.name.as_str()).collect(),
+            Self::RocketMq(cluster) => cluster.groups.iter().map(|group| group.name.as_str()).collect(),
             Self::Embedded(file) => file.queues.iter().map(|queue| queue.name.as_str()).collect(),
         }
     }
@@ -165,6 +187,7 @@ pub fn destinations(
     #[derive(Clone, Copy)]
     enum Kind {
         RabbitMq,
+        RocketMq,
         Embedded,
     }
     let mut destinations = BTreeMap::new();
@@ -172,13 +195,15 @@ pub fn destinations(
         let key = format!("destination.{name}");
         checker.name(&key, &name, 64);
         let kind_key = format!("{key}.type");
-        let Some(word) = checker.required(&kind_key, raw.kind.take(), "type = \"rabbitmq\" or \"embedded\"")
-        else {
+        let example = "type = \"rabbitmq\", \"rocketmq\" or \"embedded\"";
+        let Some(word) = checker.required(&kind_key, raw.kind.take(), example) else {
             continue;
         };
-        let kinds = [("rabbitmq", Kind::RabbitMq), ("embedded", Kind::Embedded)];
+        let kinds =
+            [("rabbitmq", Kind::RabbitMq), ("rocketmq", Kind::RocketMq), ("embedded", Kind::Embedded)];
         let destination = match checker.choice(&kind_key, &word, &kinds) {
             Some(Kind::RabbitMq) => rabbitmq(checker, &key, raw),
+            Some(Kind::RocketMq) => rocketmq::rocketmq(checker, &key, raw),
             Some(Kind::Embedded) => embedded(checker, &key, raw),
             None => None,
         };
@@ -191,6 +216,7 @@ pub fn destinations(
 
 fn rabbitmq(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option<DestinationConfig> {
     foreign(checker, key, &["path"], "rabbitmq");
+    foreign(checker, key, &ROCKETMQ_KEYS, "rabbitmq");
     let exchange =
         raw.exchange.and_then(|exchange| exchange_of(checker, &format!("{key}.exchange"), exchange));
     let mut queues = Vec::new();
@@ -206,11 +232,7 @@ fn rabbitmq(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
         queues.extend(queue_of(checker, &queue_key, queue));
     }
     unique_queues(checker, key, &queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>());
-    let tls = TlsFiles {
-        ca: checker.file(&format!("{key}.tls_ca_file"), raw.tls_ca_file),
-        client_cert: checker.file(&format!("{key}.tls_client_cert_file"), raw.tls_client_cert_file),
-        client_key: checker.file(&format!("{key}.tls_client_key_file"), raw.tls_client_key_file),
-    };
+    let tls = tls_files(checker, key, raw.tls_ca_file, raw.tls_client_cert_file, raw.tls_client_key_file);
     let channels = checker.within(&format!("{key}.channels"), raw.channels, 1..=255);
     let bytes_key = format!("{key}.message_bytes_max");
     let message_bytes_max = raw.message_bytes_max.map(|bytes| checker.within(&bytes_key, bytes, 1..=1 << 30));
@@ -218,7 +240,7 @@ fn rabbitmq(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
     let url = checker.required(&url_key, raw.url, "url = \"amqp://user@host:5672/%2f\"")?;
     let password_key = format!("{key}.password_file");
     let url = checker.url(&url_key, &url, &["amqp", "amqps"], (&password_key, raw.password_file))?;
-    check_tls(checker, key, &url, &tls);
+    check_tls(checker, key, &url, "amqps", &tls);
     check_query(checker, &url_key, &url);
     Some(DestinationConfig::RabbitMq(Box::new(RabbitMqConfig {
         url,
@@ -230,10 +252,30 @@ fn rabbitmq(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
     })))
 }
 
-fn check_tls(checker: &mut Checker<'_>, key: &str, url: &ConnectionUrl, tls: &TlsFiles) {
-    if url.scheme != "amqps" && *tls != TlsFiles::default() {
-        checker
-            .refuse(&format!("{key}.url"), "is not encrypted although tls files are given: write amqps://");
+fn tls_files(
+    checker: &mut Checker<'_>,
+    key: &str,
+    ca: Option<String>,
+    client_cert: Option<String>,
+    client_key: Option<String>,
+) -> TlsFiles {
+    TlsFiles {
+        ca: checker.file(&format!("{key}.tls_ca_file"), ca),
+        client_cert: checker.file(&format!("{key}.tls_client_cert_file"), client_cert),
+        client_key: checker.file(&format!("{key}.tls_client_key_file"), client_key),
+    }
+}
+
+fn check_tls(
+    checker: &mut Checker<'_>,
+    key: &str,
+    url: &ConnectionUrl,
+    encrypted: &'static str,
+    tls: &TlsFiles,
+) {
+    if url.scheme != encrypted && *tls != TlsFiles::default() {
+        let text = format!("is not encrypted although tls files are given: write {encrypted}://");
+        checker.refuse(&format!("{key}.url"), text);
     }
     match (&tls.client_cert, &tls.client_key) {
         (Some(_), None) => {
@@ -371,6 +413,7 @@ fn embedded(checker: &mut Checker<'_>, key: &str, raw: RawDestination) -> Option
         "exchange",
     ];
     foreign(checker, key, &FOREIGN, "embedded");
+    foreign(checker, key, &ROCKETMQ_KEYS, "embedded");
     let mut queues = Vec::new();
     for (index, queue) in raw.queue.into_iter().enumerate() {
         let key = format!("{key}.queue[{index}]");

@@ -11,9 +11,11 @@ use consign_core::retry::RetryPolicy;
 use serde::{Deserialize, Serialize};
 
 mod consumer;
+mod rocketmq;
 mod share;
 
 pub use consumer::{RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement};
+pub use rocketmq::{RawGroup, RawTopic};
 pub use share::Share;
 
 /// The whole file.
@@ -157,8 +159,16 @@ pub struct RawDestination {
     pub message_bytes_max: Option<u64>,
     pub exchange: Option<RawExchange>,
     pub path: Option<String>,
+    pub endpoints: Vec<String>,
+    pub name_servers: Vec<String>,
+    pub message_type: Option<String>,
+    pub delay_seconds: Option<u64>,
+    pub accept_statuses: Vec<String>,
+    pub empty_body: Option<String>,
     pub retry: Option<RawRetryPart>,
     pub queue: Vec<RawQueue>,
+    pub topic: Vec<RawTopic>,
+    pub group: Vec<RawGroup>,
 }
 
 /// `exchange = { … }` of a destination.
@@ -317,8 +327,16 @@ impl Default for RawDestination {
             message_bytes_max: None,
             exchange: None,
             path: None,
+            endpoints: Vec::new(),
+            name_servers: Vec::new(),
+            message_type: None,
+            delay_seconds: None,
+            accept_statuses: Vec::new(),
+            empty_body: None,
             retry: None,
             queue: Vec::new(),
+            topic: Vec::new(),
+            group: Vec::new(),
         }
     }
 }

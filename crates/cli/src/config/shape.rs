@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::raw::{
-    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard,
+    Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGroup, RawGuard,
     RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup,
-    RawStatement, RawStore,
+    RawStatement, RawStore, RawTopic,
 };
 
 /// What may stand under a key.
@@ -27,7 +27,9 @@ impl Shape {
         let retry = || table::<RawRetryPart>([]);
         let destination = table::<RawDestination>([
             ("exchange", table::<RawExchange>([])),
+            ("group", list(table::<RawGroup>([]))),
             ("queue", queue()),
+            ("topic", list(table::<RawTopic>([]))),
             ("retry", retry()),
         ]);
         let consumer = table::<RawConsumer>([

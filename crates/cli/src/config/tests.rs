@@ -14,6 +14,7 @@ mod guarding;
 mod mistakes;
 mod reference;
 mod retrying;
+mod rocketmq;
 
 /// The smallest config that can be used.
 const LEAST: &str = "[store]\nurl = \"sqlite:points.db\"\n";

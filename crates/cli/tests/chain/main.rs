@@ -11,6 +11,7 @@
 //! - `replaying`: a replay that is killed
 //! - `lab`: every window of the lab on real servers
 //! - `reloading`: a new config while the relay runs, and wake-ups
+//! - `rocketmq`: the example over RocketMQ
 //! - `post`: queues to look into and configs made of text
 
 mod clock;
@@ -28,6 +29,7 @@ mod post;
 mod reloading;
 mod replaying;
 mod reported;
+mod rocketmq;
 mod routing;
 mod rows;
 mod storm;

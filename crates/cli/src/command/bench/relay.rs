@@ -1,5 +1,6 @@
 //! `consign bench relay`: a backlog drained to the broker.
 
+mod broker;
 mod measure;
 mod scratch;
 
@@ -16,8 +17,9 @@ use scratch::Scratch;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  consign bench relay --rows 100000 --config consign.toml --json\n\n\
                         attempt_log_cost is the share of the store limit that the log of attempts takes: 0.1 is a tenth.\n\n\
-                        Uses tables, an exchange and a queue of its own (consign_bench_*) beside the configured ones and removes \
-                        them afterwards. Needs a MySQL store and a RabbitMQ destination.")]
+                        Uses tables, and an exchange and a queue or a topic of its own (consign_bench*) beside the configured ones \
+                        and removes them afterwards. Needs a MySQL store and a RabbitMQ or RocketMQ destination: the \
+                        first in the order of their names.")]
 pub struct Arguments {
     /// Rows to drain in all, over three rounds.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(3_000..=10_000_000))]

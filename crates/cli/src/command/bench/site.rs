@@ -30,7 +30,7 @@ impl Site {
         };
         let broker = config.destinations.values().find_map(|destination| match destination {
             DestinationConfig::RabbitMq(broker) => Some(broker.as_ref().clone()),
-            DestinationConfig::Embedded(_) => None,
+            DestinationConfig::RocketMq(_) | DestinationConfig::Embedded(_) => None,
         });
         let broker =
             broker.with_context(|| format!("no destination is of type rabbitmq: {bench} needs RabbitMQ"))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use consign_broker::rocketmq::without_name_server;
 use consign_core::declared::{DeclaredConsumer, KEY_CHARACTERS_MAX};
 use consign_core::finding::{Finding, Severity};
 use consign_core::ports::StoreError;
@@ -123,11 +124,17 @@ fn forgotten_versions(consumer: &DeclaredConsumer) -> Option<Finding> {
 /// What the broker says about the topology of a destination.
 async fn topology_findings(config: &Config, source: &DestinationName) -> anyhow::Result<Vec<Finding>> {
     // The queues of a file are made when it is opened.
-    let Some(DestinationConfig::RabbitMq(broker)) = config.destinations.get(source) else {
-        return Ok(Vec::new());
-    };
-    let connect = parts::connect_options(&broker.url, &broker.tls)?;
-    Ok(parts::topology(broker).check(&connect).await)
+    match config.destinations.get(source) {
+        Some(DestinationConfig::RabbitMq(broker)) => {
+            let connect = parts::connect_options(&broker.url, &broker.tls)?;
+            Ok(parts::topology(broker).check(&connect).await)
+        }
+        Some(DestinationConfig::RocketMq(cluster)) => match parts::rocketmq::admin(cluster)? {
+            Some(admin) => Ok(parts::rocketmq::topology(cluster).check(&admin).await),
+            None => Ok(vec![without_name_server(source.as_str())]),
+        },
+        Some(DestinationConfig::Embedded(_)) | None => Ok(Vec::new()),
+    }
 }
 
 /// Those that say what is wrong with one queue, or that nobody knows.
@@ -135,7 +142,8 @@ fn queue_findings(topology: &[Finding], queue: &str) -> impl Iterator<Item = Fin
     let quoted = format!("{queue:?}");
     let concerns = move |finding: &&Finding| {
         finding.severity != Severity::Fine
-            && (finding.subject.contains(&quoted) || finding.code == "broker-unreachable")
+            && (finding.subject.contains(&quoted)
+                || matches!(finding.code, "broker-unreachable" | "broker-not-visible"))
     };
     topology.iter().filter(concerns).cloned()
 }

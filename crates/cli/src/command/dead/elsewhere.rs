@@ -2,7 +2,7 @@
 
 use consign_core::route::Route;
 
-use crate::config::{Config, DestinationConfig, ExchangeKind, RabbitMqConfig};
+use crate::config::{Config, DestinationConfig, ExchangeKind, RabbitMqConfig, RocketMqConfig};
 
 /// One note for each consumer whose dead letters are elsewhere; of one consumer when it is named.
 pub fn notes(config: &Config, consumer: Option<&str>) -> Vec<String> {
@@ -36,6 +36,7 @@ fn place(config: &Config, route: &Route) -> String {
                 .map(|queue| queue.name.clone())
                 .collect()
         }
+        Some(DestinationConfig::RocketMq(cluster)) => return topic_place(cluster, &route.key),
         None => Vec::new(),
     };
     match queues.as_slice() {
@@ -45,6 +46,17 @@ fn place(config: &Config, route: &Route) -> String {
             "which is queues {}",
             queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")
         ),
+    }
+}
+
+/// The topic that a route key is, and who reads it.
+fn topic_place(cluster: &RocketMqConfig, topic: &str) -> String {
+    let readers = cluster.groups.iter().filter(|group| group.topic == topic);
+    let readers: Vec<String> = readers.map(|group| format!("{:?}", group.name)).collect();
+    if readers.is_empty() {
+        "which is a topic that no group of the config reads".into()
+    } else {
+        format!("which is a topic read by {}", readers.join(", "))
     }
 }
 

@@ -80,7 +80,7 @@ impl Servers {
         let mysql = Address { url: url.expose(), ca: tls_ca_file.clone(), client: None };
         let broker = |(_, destination): (&DestinationName, &DestinationConfig)| match destination {
             DestinationConfig::RabbitMq(broker) => Some(broker.clone()),
-            DestinationConfig::Embedded(_) => None,
+            DestinationConfig::RocketMq(_) | DestinationConfig::Embedded(_) => None,
         };
         let rabbitmq = config.destinations.iter().find_map(broker).map(|broker| Address {
             url: broker.url.expose(),

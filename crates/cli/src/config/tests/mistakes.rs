@@ -179,7 +179,7 @@ fn destinations_that_cannot_work_are_refused() {
         (
             "type = \"rabbitmq\"\n",
             "",
-            "5: destination.points.type: is missing: write type = \"rabbitmq\" or \"embedded\"",
+            "5: destination.points.type: is missing: write type = \"rabbitmq\", \"rocketmq\" or \"embedded\"",
         ),
         (
             "url = \"amqp:",

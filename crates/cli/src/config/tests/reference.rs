@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::raw::{
-    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGuard, RawHistory,
-    RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup, RawStatement,
-    RawStore,
+    RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGroup, RawGuard,
+    RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup,
+    RawStatement, RawStore, RawTopic,
 };
 use super::super::shape::defaults;
 
@@ -32,6 +32,8 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("[destination.NAME.retry]", shown(defaults::<RawRetryPart>())),
         ("exchange", shown(defaults::<RawExchange>())),
         ("[[destination.NAME.queue]]", shown(defaults::<RawQueue>())),
+        ("[[destination.NAME.topic]]", shown(defaults::<RawTopic>())),
+        ("[[destination.NAME.group]]", required("topic", shown(defaults::<RawGroup>()))),
         ("[[route]]", shown(defaults::<RawRoute>())),
         ("[[consumer]]", shown(defaults::<RawConsumer>())),
         ("[[consumer.compare_history]]", required("version", shown(defaults::<RawHistory>()))),
@@ -44,7 +46,7 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 18, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 20, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.
@@ -77,7 +79,7 @@ fn required(key: &str, mut keys: Keys) -> Keys {
 }
 
 fn default_text(key: &str, value: &Value) -> String {
-    const REQUIRED: [&str; 16] = [
+    const REQUIRED: [&str; 17] = [
         "rule",
         "aggregate",
         "url",
@@ -88,6 +90,7 @@ fn default_text(key: &str, value: &Value) -> String {
         "destination",
         "source",
         "queue",
+        "group",
         "key",
         "compare",
         "fingerprint",

@@ -43,7 +43,7 @@ impl Scratch {
         };
         let broker = config.destinations.values().find_map(|destination| match destination {
             DestinationConfig::RabbitMq(broker) => Some(broker.as_ref().clone()),
-            DestinationConfig::Embedded(_) => None,
+            DestinationConfig::RocketMq(_) | DestinationConfig::Embedded(_) => None,
         });
         let broker =
             broker.context("no destination is of type rabbitmq: bench consume reads from RabbitMQ")?;

@@ -13,7 +13,6 @@ use consign::relay::RelayRuntime;
 use consign::reload::Reload;
 use consign::shutdown::shutdown;
 use consign::wakeup::Wakeup;
-use consign_broker::rabbitmq::{DestinationOptions, RabbitMqDestination};
 use consign_core::lease::{Claim, ClaimRequest, Pending, Publish};
 use consign_core::outcome::{Outcome, Proof};
 use consign_core::ports::{Destination, Lane, OutboxStore, Readiness};
@@ -77,7 +76,7 @@ pub async fn relay(config: &Config, scratch: &Scratch, rows: u32, sent_rows: u32
         eprintln!("bench: round {round} of {ROUNDS}: {ONE_BY_ONE_ROWS} rows one by one");
         scratch.fill(OUTBOX, ONE_BY_ONE_ROWS).await?;
         figures.one_by_one_per_second.push(one_by_one(scratch).await?);
-        scratch.renew_queue().await?;
+        scratch.broker().renew().await?;
         eprintln!("bench: round {round} of {ROUNDS}: {per_round} rows with the log of attempts and without");
         // The second of two runs finds a machine that the first one has warmed: they take turns.
         let logs = [AttemptLog::All, AttemptLog::Off];
@@ -201,11 +200,16 @@ async fn drain(config: &Config, scratch: &Scratch, rows: u32) -> anyhow::Result<
     let Database::MySql { url, .. } = &config.store.database else { bail!("the store is MySQL") };
     let before = scratch.sent().await?;
     let started = Instant::now();
-    let mut child = tokio::process::Command::new(std::env::current_exe()?)
+    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    // Overrides of the bench's own config are no keys of the relay's.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONSIGN__")) {
+        command.env_remove(name);
+    }
+    let mut child = command
         .args(["relay", "--config"])
         .arg(&file)
         .env("CONSIGN_BENCH_STORE_URL", url.expose())
-        .env("CONSIGN_BENCH_BROKER_URL", scratch.broker().url.expose())
+        .env("CONSIGN_BENCH_BROKER_URL", scratch.broker().url())
         .env("CONSIGN_LOG", "error")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -262,24 +266,7 @@ fn relay_config(config: &Config, scratch: &Scratch) -> String {
     ] {
         let _ = writeln!(text, "{key} = {value}");
     }
-    let _ = write!(
-        text,
-        "[destination.{NAME}]\ntype = \"rabbitmq\"\nurl = \"${{CONSIGN_BENCH_BROKER_URL}}\"\nchannels = {}\n\
-         exchange = {{ name = \"{NAME}\", type = \"topic\", durable = true }}\n",
-        scratch.broker().channels
-    );
-    let tls = &scratch.broker().tls;
-    for (key, path) in [
-        ("tls_ca_file", &tls.ca),
-        ("tls_client_cert_file", &tls.client_cert),
-        ("tls_client_key_file", &tls.client_key),
-    ] {
-        if let Some(path) = path {
-            let _ = writeln!(text, "{key} = {}", toml::Value::String(path.display().to_string()));
-        }
-    }
-    let _ =
-        write!(text, "[[route]]\nevent_type = \"*\"\ndestination = \"{NAME}\"\nkey = \"{{event_type}}\"\n");
+    text.push_str(&scratch.broker().sections());
     text
 }
 
@@ -287,8 +274,7 @@ fn relay_config(config: &Config, scratch: &Scratch) -> String {
 async fn one_by_one(scratch: &Scratch) -> anyhow::Result<f64> {
     let clock = ProcessClock::start();
     let store = scratch.outbox(OUTBOX)?;
-    let options = DestinationOptions::new(scratch.connect().clone(), NAME);
-    let destination = RabbitMqDestination::new(options, clock.origin());
+    let destination = scratch.broker().destination(clock).await?;
     let mut readiness = Readiness::Unavailable(String::new());
     while readiness != Readiness::Accepting {
         readiness = tokio::time::timeout(CONNECT_DEADLINE, destination.readiness_after(&readiness))
@@ -299,7 +285,8 @@ async fn one_by_one(scratch: &Scratch) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut rows = 0_u32;
     while let Some(claim) = claim_one(&store, &clock).await? {
-        let route = Route { destination: DestinationName::new(NAME), key: claim.event().event_type.clone() };
+        let key = scratch.broker().key(&claim.event().event_type);
+        let route = Route { destination: DestinationName::new(NAME), key };
         let Ok((publish, pending)) = claim.start(clock.now(), limits.publish, route) else {
             bail!("the lease ran out while one row was published")
         };

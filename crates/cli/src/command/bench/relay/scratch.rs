@@ -1,17 +1,17 @@
-//! The bench's own tables, exchange and queue, beside the configured ones.
+//! The bench's own tables and what it publishes to, beside the configured ones.
 
-use anyhow::{Context, bail};
-use consign_broker::rabbitmq::{Binding, ConnectOptions, Exchange, ExchangeKind, Queue, QueueKind, Topology};
+use anyhow::bail;
 use consign_core::event::NewEvent;
 use consign_store::mapping::{Identifier, OutboxMapping};
 use consign_store::mysql::{Outbox, PayloadColumn, Schema};
 use consign_store::retention::{AttemptLog, Keeping};
 use sqlx::MySqlPool;
 
-use crate::config::{Config, DestinationConfig, RabbitMqConfig};
+use super::broker::Broker;
+use crate::config::Config;
 use crate::parts::{self, MySqlStore, Store};
 
-/// The exchange and the queue.
+/// The exchange and the queue, or the topic.
 pub const NAME: &str = "consign_bench";
 /// The table that is drained.
 pub const OUTBOX: &str = "consign_bench_outbox";
@@ -23,28 +23,20 @@ pub const FRESH: &str = "consign_bench_fresh";
 /// What the bench made, to be removed again.
 pub struct Scratch {
     store: MySqlStore,
-    broker: RabbitMqConfig,
-    connect: ConnectOptions,
+    broker: Broker,
     payload_bytes: u32,
 }
 
 impl Scratch {
-    /// Creates the tables, the exchange and the queue; leftovers of an interrupted bench are replaced.
+    /// Creates the tables and what is published to; leftovers of an interrupted bench are replaced.
     pub async fn create(config: &Config, payload_bytes: u32) -> anyhow::Result<Self> {
         let Store::MySql(store) = parts::open_store(config).await? else {
             bail!("[store] url is not MySQL: bench relay measures a MySQL store");
         };
-        let broker = config.destinations.values().find_map(|destination| match destination {
-            DestinationConfig::RabbitMq(broker) => Some(broker.as_ref().clone()),
-            DestinationConfig::Embedded(_) => None,
-        });
-        let broker =
-            broker.context("no destination is of type rabbitmq: bench relay publishes to RabbitMQ")?;
-        let connect = parts::connect_options(&broker.url, &broker.tls)?;
-        let scratch = Self { store, broker, connect, payload_bytes };
+        let scratch = Self { store, broker: Broker::of(config)?, payload_bytes };
         scratch.remove().await?;
         scratch.create_tables().await?;
-        topology().apply(&scratch.connect).await?;
+        scratch.broker.create().await?;
         Ok(scratch)
     }
 
@@ -61,33 +53,12 @@ impl Scratch {
         for table in [OUTBOX, HISTORY, FRESH] {
             self.sql(format!("DROP TABLE IF EXISTS {table}")).await?;
         }
-        self.delete_queue().await
+        self.broker.remove().await
     }
 
-    async fn delete_queue(&self) -> anyhow::Result<()> {
-        let connection = consign_amqp::Connection::open(&self.connect).await?;
-        let channel = connection.open_channel().await?;
-        channel.queue_delete(NAME, false, false).await?;
-        channel.exchange_delete(NAME, false).await?;
-        connection.close(std::time::Duration::from_secs(5)).await;
-        Ok(())
-    }
-
-    /// An empty queue again, so that one round's messages do not burden the next.
-    pub async fn renew_queue(&self) -> anyhow::Result<()> {
-        self.delete_queue().await?;
-        topology().apply(&self.connect).await?;
-        Ok(())
-    }
-
-    /// The broker as configured.
-    pub const fn broker(&self) -> &RabbitMqConfig {
+    /// What is published to.
+    pub const fn broker(&self) -> &Broker {
         &self.broker
-    }
-
-    /// How to reach it.
-    pub const fn connect(&self) -> &ConnectOptions {
-        &self.connect
     }
 
     /// The store port on one of the tables.
@@ -170,10 +141,4 @@ impl Scratch {
 
 fn mapping(table: &str) -> anyhow::Result<OutboxMapping> {
     Ok(OutboxMapping::new(Identifier::table(table)?))
-}
-
-fn topology() -> Topology {
-    let mut queue = Queue::durable(NAME, QueueKind::Quorum);
-    queue.bindings = vec![Binding { exchange: NAME.into(), key: "#".into() }];
-    Topology { exchanges: vec![Exchange::durable(NAME, ExchangeKind::Topic)], queues: vec![queue] }
 }

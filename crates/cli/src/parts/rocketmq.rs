@@ -1,0 +1,145 @@
+//! The config's RocketMQ clusters in the adapters' terms.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use anyhow::Context;
+use consign::clock::ProcessClock;
+use consign_broker::rocketmq::{
+    self, Admin, AdminOptions, DestinationOptions, Group, RocketMqDestination, RocketMqSource, SourceOptions,
+    Topic, Topology,
+};
+use consign_rocketmq::{Address, Credentials, Filter, Options, TlsOptions, TopicKind};
+
+use crate::config::{
+    self, ConsumerConfig, EmptyBody, MessageType, RocketMqConfig, StoredStatus, TopicConfig,
+};
+
+/// The client's options for a cluster.
+pub fn connect_options(config: &RocketMqConfig) -> anyhow::Result<Options> {
+    let addresses = config.proxies.iter().map(|proxy| Address::new(proxy.host.as_str(), proxy.port));
+    let mut options = Options { addresses: addresses.collect(), ..Options::default() };
+    if let (Some(user), Some(secret)) = (&config.url.user, &config.url.password) {
+        options.credentials =
+            Some(Credentials { access_key: user.clone(), secret_key: secret.expose().to_owned() });
+    }
+    if config.url.scheme == "rocketmqs" {
+        options.tls = Some(TlsOptions {
+            ca_file: config.tls.ca.clone(),
+            client_cert: config.tls.client_cert.clone(),
+            client_key: config.tls.client_key.clone(),
+            server_name: None,
+        });
+    }
+    for (key, value) in &config.url.query {
+        let seconds = || {
+            let seconds: u16 = value.parse().with_context(|| format!("{key} is not a number of seconds"))?;
+            anyhow::Ok(Duration::from_secs(seconds.into()))
+        };
+        match key.as_str() {
+            "namespace" => options.namespace.clone_from(value),
+            "connection_timeout" => options.connection_timeout = seconds()?,
+            "request_timeout" => options.request_timeout = seconds()?,
+            // The config knows no others. The name is not shown: it may be the rest of a secret.
+            _ => anyhow::bail!("the cluster's url has an unknown key"),
+        }
+    }
+    Ok(options)
+}
+
+/// Starts a producer for the relay; a proxy that is away is no failure.
+pub async fn destination(
+    source: String,
+    config: &RocketMqConfig,
+    clock: ProcessClock,
+) -> anyhow::Result<RocketMqDestination> {
+    let mut options = DestinationOptions::new(connect_options(config)?);
+    options.topics = relayed_topics(config);
+    options.message_type = match config.message_type {
+        MessageType::Normal => rocketmq::MessageType::Normal,
+        MessageType::Fifo => rocketmq::MessageType::Fifo,
+        MessageType::Delay(delay) => rocketmq::MessageType::Delay(delay),
+    };
+    options.accepted = config.accepted.iter().map(|status| status_of(*status)).collect();
+    options.empty_body = match config.empty_body {
+        EmptyBody::Reject => rocketmq::EmptyBody::Reject,
+        EmptyBody::Placeholder => rocketmq::EmptyBody::Placeholder,
+    };
+    if let Some(bytes) = config.message_bytes_max {
+        options.body_bytes_max = bytes;
+    }
+    options.source = source.into();
+    Ok(RocketMqDestination::start(options, clock.origin()).await?)
+}
+
+const fn status_of(status: StoredStatus) -> rocketmq::StoredStatus {
+    match status {
+        StoredStatus::MasterPersistenceTimeout => rocketmq::StoredStatus::MasterPersistenceTimeout,
+        StoredStatus::SlavePersistenceTimeout => rocketmq::StoredStatus::SlavePersistenceTimeout,
+        StoredStatus::HaNotAvailable => rocketmq::StoredStatus::HaNotAvailable,
+    }
+}
+
+/// The declared topics that the relay may send to.
+fn relayed_topics(config: &RocketMqConfig) -> Vec<String> {
+    let relayed = |topic: &&TopicConfig| topic.kind.takes(config.message_type);
+    config.topics.iter().filter(relayed).map(|topic| topic.name.clone()).collect()
+}
+
+/// Joins a consumer's group.
+pub async fn source(config: &RocketMqConfig, consumer: &ConsumerConfig) -> anyhow::Result<RocketMqSource> {
+    let place = || format!("consumer {:?}", consumer.consumer.name());
+    let group = config
+        .group(&consumer.queue)
+        .with_context(|| format!("{} reads unknown group {:?}", place(), consumer.queue))?;
+    let prefetch = NonZeroU16::new(consumer.prefetch)
+        .with_context(|| format!("{} has prefetch 0: set it to at least 1", place()))?;
+    let options = SourceOptions {
+        connect: connect_options(config)?,
+        group: group.name.clone(),
+        topic: group.topic.clone(),
+        filter: if group.tags.is_empty() { Filter::All } else { Filter::Tag(group.tags.join(" || ")) },
+        prefetch,
+        invisible: group.invisible,
+        ordered: group.ordered,
+        broker_retries: group.broker_retries,
+        dead_letter_topic: group.dead_letter_topic,
+    };
+    Ok(RocketMqSource::start(options).await?)
+}
+
+/// Who administrates the cluster; `None` when no name server is configured.
+pub fn admin(config: &RocketMqConfig) -> anyhow::Result<Option<Admin>> {
+    if config.name_servers.is_empty() {
+        return Ok(None);
+    }
+    let addresses: Vec<String> = config.name_servers.iter().map(ToString::to_string).collect();
+    let mut options = AdminOptions::new(&addresses.join(";"))?;
+    if let (Some(user), Some(secret)) = (&config.url.user, &config.url.password) {
+        options.credentials =
+            Some(rocketmq::Credentials { access_key: user.clone(), secret_key: secret.expose().to_owned() });
+    }
+    Ok(Some(Admin::new(options)))
+}
+
+/// What a cluster must look like.
+pub fn topology(cluster: &RocketMqConfig) -> Topology {
+    let topics = cluster.topics.iter().map(|topic| Topic {
+        name: topic.name.clone(),
+        kind: match topic.kind {
+            config::TopicKind::Normal => TopicKind::Normal,
+            config::TopicKind::Fifo => TopicKind::Fifo,
+            config::TopicKind::Delay => TopicKind::Delay,
+            config::TopicKind::Transaction => TopicKind::Transaction,
+            config::TopicKind::Mixed => TopicKind::Mixed,
+        },
+        queues: topic.queues,
+    });
+    let groups = cluster.groups.iter().map(|group| Group {
+        name: group.name.clone(),
+        ordered: group.ordered,
+        retries: group.retries,
+        topics: vec![group.topic.clone()],
+    });
+    Topology { topics: topics.collect(), groups: groups.collect(), transactions: None }
+}
