@@ -8,17 +8,20 @@
 //! - [`RocketMqSource`]: a member of a consumer group; it holds messages for a time and settles each by its handle.
 //! - [`Topology`]: what topics and consumer groups must be, and what the brokers' settings mean for messages.
 //! - [`Scavenger`]: half messages that the brokers gave up on, handed to a [`Judge`].
+//! - [`RocketMqHalves`], [`RocketMqLedger`]: transaction messages, and what became of them.
 
 mod consumer;
 mod destination;
 mod property;
 mod scavenger;
 mod topology;
+mod transaction;
 
 pub use consumer::{RocketMqReceipt, RocketMqSource, SourceOptions};
 pub use destination::{DestinationOptions, EmptyBody, MessageType, RocketMqDestination, StoredStatus};
 pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
+pub use transaction::{RocketMqHalves, RocketMqLedger, RocketMqOrphan};
 
 /// How to reach proxies, and why a client did not start.
 pub use consign_rocketmq::{Options, StartError};

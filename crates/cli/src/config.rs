@@ -30,6 +30,7 @@ mod secret;
 mod shape;
 mod source;
 mod store;
+mod transaction;
 mod url;
 mod written;
 
@@ -45,6 +46,7 @@ pub use horizon::Horizon;
 pub use problem::{ConfigError, Place, Problem};
 pub use relay::{ORDERED_HELD_ROWS, RelayConfig};
 pub use store::{Database, InboxConfig, OutboxConfig, StoreConfig};
+pub use transaction::TransactionConfig;
 pub use url::ConnectionUrl;
 pub use written::{Difference, Written};
 
@@ -81,6 +83,8 @@ pub struct Config {
     pub routes: RouteTable,
     /// The declared consumers.
     pub consumers: Vec<ConsumerConfig>,
+    /// What answers for transaction messages.
+    pub transaction: Option<TransactionConfig>,
     /// The memory of repeats outside the database.
     pub filter: Option<FilterConfig>,
     /// How late copies of an event may come: markers that are kept shorter would let them be applied again.
@@ -152,7 +156,19 @@ impl Config {
     /// The config, unless a part of it could not even be stood in for; every mistake is reported to the checker.
     fn check(checker: &mut Checker<'_>, raw: Raw) -> Option<Self> {
         let written = Written::of(&raw);
-        let Raw { store, outbox, inbox, relay, retry, mut destination, route, consumer, filter, setup } = raw;
+        let Raw {
+            store,
+            outbox,
+            inbox,
+            relay,
+            retry,
+            mut destination,
+            route,
+            consumer,
+            transaction,
+            filter,
+            setup,
+        } = raw;
         let store = store::store(checker, store);
         let outboxes = store::outboxes(checker, outbox);
         let inbox = store::inbox(checker, inbox);
@@ -164,6 +180,7 @@ impl Config {
         let owned_names: Vec<String> = destination.keys().cloned().collect();
         let names: Vec<&str> = owned_names.iter().map(String::as_str).collect();
         let destinations = destination::destinations(checker, destination);
+        let transaction = transaction::transaction(checker, transaction, &destinations, &names);
         let targets = targets(&route, &consumer);
         destination::check_relay(checker, &destinations, relay.settings.order, &targets);
         let policies = route::Policies { relay: retry, destinations: of_destinations };
@@ -187,6 +204,7 @@ impl Config {
             destinations,
             routes,
             consumers,
+            transaction,
             filter,
             horizon,
             setup,

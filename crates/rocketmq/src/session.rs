@@ -79,8 +79,8 @@ impl Session {
                 "the options name no address, give one proxy at least".to_owned(),
             ));
         }
-        if role.topics.is_empty() {
-            return Err(StartError::Invalid("a client without topics has nothing to do".to_owned()));
+        if role.topics.is_empty() && role.group.is_some() {
+            return Err(StartError::Invalid("a consumer without topics has nothing to do".to_owned()));
         }
         let dialer = Dialer::new(options).await?;
         let shared = Arc::new(Shared {
@@ -243,8 +243,12 @@ async fn keep_routes(shared: Arc<Shared>) {
                 Err(error) => shared.standing.no_route(topic, &error),
             }
         }
-        let wanted: BTreeSet<Address> =
+        let mut wanted: BTreeSet<Address> =
             lock(&shared.routes).values().flat_map(|route| route.addresses()).collect();
+        // Without topics of its own a producer stands with the access points, until it sends somewhere.
+        if shared.role.topics.is_empty() {
+            wanted.extend(shared.options.addresses.iter().cloned());
+        }
         attending.retain(|address, task| {
             let keep = wanted.contains(address);
             if !keep {

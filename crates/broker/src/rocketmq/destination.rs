@@ -19,7 +19,7 @@ use self::outcome::{outcome, refused};
 mod accepted;
 mod batch;
 mod groups;
-mod mapping;
+pub(super) mod mapping;
 mod outcome;
 
 pub use self::accepted::StoredStatus;

@@ -1,6 +1,7 @@
 //! `consign run`, `consign relay`, `consign consume`: the long-running parts, until a signal asks for a drain.
 
 mod partitions;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,14 @@ pub async fn run(arguments: Arguments, role: Role) -> anyhow::Result<Exit> {
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
             let forgetful = if role.relays() { store.relay_outboxes(&config)? } else { Vec::new() };
             let forgetting = retention::start(&config, forgetful, &asked.shutdown);
+            let answering = if role.relays() {
+                transactions::start(&config, |it| store.transaction_markers(it), asked.shutdown.clone())
+                    .await?
+            } else {
+                None
+            };
             let exit = serve(&config, clock, &broker, outboxes, inbox, asked).await?;
+            transactions::end(answering).await?;
             retention::end(forgetting).await?;
             Ok(exit)
         }
@@ -93,7 +101,14 @@ pub async fn run(arguments: Arguments, role: Role) -> anyhow::Result<Exit> {
             let inbox = if role.consumes() { Some(store.inbox(&config).await?) } else { None };
             let forgetful = if role.relays() { store.relay_outboxes(&config)? } else { Vec::new() };
             let forgetting = retention::start(&config, forgetful, &asked.shutdown);
+            let answering = if role.relays() {
+                transactions::start(&config, |it| store.transaction_markers(it), asked.shutdown.clone())
+                    .await?
+            } else {
+                None
+            };
             let exit = serve(&config, clock, &broker, outboxes, inbox, asked).await?;
+            transactions::end(answering).await?;
             retention::end(forgetting).await?;
             Ok(exit)
         }

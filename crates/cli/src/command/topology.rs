@@ -68,7 +68,7 @@ pub async fn check(config: &Config) -> anyhow::Result<Vec<Finding>> {
             }
             DestinationConfig::RocketMq(cluster) => match parts::rocketmq::admin(cluster)? {
                 Some(admin) => {
-                    findings.extend(parts::rocketmq::topology(cluster).check(&admin).await);
+                    findings.extend(parts::rocketmq::topology(config, name, cluster).check(&admin).await);
                 }
                 None => findings.push(without_name_server(name.as_str())),
             },
@@ -112,7 +112,7 @@ pub async fn apply(config: &Config) -> anyhow::Result<()> {
                 let admin = parts::rocketmq::admin(cluster)?.with_context(|| {
                     format!("destination {name} has no name_servers: add them, or make its topics and groups by hand")
                 })?;
-                let topology = parts::rocketmq::topology(cluster);
+                let topology = parts::rocketmq::topology(config, name, cluster);
                 let applied = topology.apply(&admin).await.with_context(|| format!("destination {name}"))?;
                 eprintln!(
                     "topology: {name}: {} topics and {} groups are as configured, {} and {} of them new on a broker",

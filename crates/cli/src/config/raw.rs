@@ -15,7 +15,7 @@ mod rocketmq;
 mod share;
 
 pub use consumer::{RawBinding, RawCompare, RawConsumer, RawDeadLetter, RawGuard, RawHistory, RawStatement};
-pub use rocketmq::{RawGroup, RawTopic};
+pub use rocketmq::{RawGroup, RawTopic, RawTransaction};
 pub use share::Share;
 
 /// The whole file.
@@ -30,6 +30,7 @@ pub struct Raw {
     pub destination: BTreeMap<String, RawDestination>,
     pub route: Vec<RawRoute>,
     pub consumer: Vec<RawConsumer>,
+    pub transaction: Option<RawTransaction>,
     pub filter: Option<RawFilter>,
     pub setup: RawSetup,
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::raw::{
     Raw, RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGroup, RawGuard,
     RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup,
-    RawStatement, RawStore, RawTopic,
+    RawStatement, RawStore, RawTopic, RawTransaction,
 };
 
 /// What may stand under a key.
@@ -48,6 +48,7 @@ impl Shape {
             ("destination", named(destination)),
             ("route", list(table::<RawRoute>([("retry", retry())]))),
             ("consumer", list(consumer)),
+            ("transaction", table::<RawTransaction>([])),
             ("filter", table::<RawFilter>([])),
             ("setup", table::<RawSetup>([])),
         ])

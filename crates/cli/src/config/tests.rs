@@ -15,6 +15,7 @@ mod mistakes;
 mod reference;
 mod retrying;
 mod rocketmq;
+mod transactions;
 
 /// The smallest config that can be used.
 const LEAST: &str = "[store]\nurl = \"sqlite:points.db\"\n";

@@ -6,13 +6,15 @@ use std::time::Duration;
 use anyhow::Context;
 use consign::clock::ProcessClock;
 use consign_broker::rocketmq::{
-    self, Admin, AdminOptions, DestinationOptions, Group, RocketMqDestination, RocketMqSource, SourceOptions,
-    Topic, Topology,
+    self, Admin, AdminOptions, DestinationOptions, Group, RocketMqDestination, RocketMqHalves,
+    RocketMqSource, SourceOptions, Topic, Topology, Transactions,
 };
+use consign_core::route::DestinationName;
 use consign_rocketmq::{Address, Credentials, Filter, Options, TlsOptions, TopicKind};
 
 use crate::config::{
-    self, ConsumerConfig, EmptyBody, MessageType, RocketMqConfig, StoredStatus, TopicConfig,
+    self, Config, ConsumerConfig, EmptyBody, MessageType, RocketMqConfig, StoredStatus, TopicConfig,
+    TransactionConfig,
 };
 
 /// The client's options for a cluster.
@@ -37,6 +39,7 @@ pub fn connect_options(config: &RocketMqConfig) -> anyhow::Result<Options> {
             anyhow::Ok(Duration::from_secs(seconds.into()))
         };
         match key.as_str() {
+            "access_points_only" => options.access_points_only = value == "true",
             "namespace" => options.namespace.clone_from(value),
             "connection_timeout" => options.connection_timeout = seconds()?,
             "request_timeout" => options.request_timeout = seconds()?,
@@ -108,6 +111,15 @@ pub async fn source(config: &RocketMqConfig, consumer: &ConsumerConfig) -> anyho
     Ok(RocketMqSource::start(options).await?)
 }
 
+/// Declares the topics of transaction messages that this process answers for.
+pub async fn halves(
+    config: &RocketMqConfig,
+    transaction: &TransactionConfig,
+) -> anyhow::Result<RocketMqHalves> {
+    let topics = transaction.topics.iter().cloned();
+    Ok(RocketMqHalves::start(&connect_options(config)?, topics, transaction.first_check).await?)
+}
+
 /// Who administrates the cluster; `None` when no name server is configured.
 pub fn admin(config: &RocketMqConfig) -> anyhow::Result<Option<Admin>> {
     if config.name_servers.is_empty() {
@@ -123,7 +135,7 @@ pub fn admin(config: &RocketMqConfig) -> anyhow::Result<Option<Admin>> {
 }
 
 /// What a cluster must look like.
-pub fn topology(cluster: &RocketMqConfig) -> Topology {
+pub fn topology(config: &Config, name: &DestinationName, cluster: &RocketMqConfig) -> Topology {
     let topics = cluster.topics.iter().map(|topic| Topic {
         name: topic.name.clone(),
         kind: match topic.kind {
@@ -141,5 +153,10 @@ pub fn topology(cluster: &RocketMqConfig) -> Topology {
         retries: group.retries,
         topics: vec![group.topic.clone()],
     });
-    Topology { topics: topics.collect(), groups: groups.collect(), transactions: None }
+    let transactions = config
+        .transaction
+        .as_ref()
+        .filter(|it| it.destination == *name)
+        .map(|it| Transactions { longest: it.spans.longest(), first_check_after: it.first_check });
+    Topology { topics: topics.collect(), groups: groups.collect(), transactions }
 }

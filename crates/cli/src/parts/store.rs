@@ -10,9 +10,10 @@ use consign_store::mysql::PayloadColumn;
 use consign_store::order::{OrderSettings, OrderStatus};
 use consign_store::retention::Keeping;
 use consign_store::status::{InboxStatus, OutboxStatus};
+use consign_store::transaction::MarkerKeeping;
 use consign_store::{mysql, sqlite};
 
-use crate::config::{Config, ConnectionUrl, Database, InboxConfig, OutboxConfig};
+use crate::config::{Config, ConnectionUrl, Database, InboxConfig, OutboxConfig, TransactionConfig};
 
 mod outbox;
 mod records;
@@ -43,6 +44,15 @@ macro_rules! dialect {
             /// The outboxes of the config as the relay keeps them, in its order.
             pub fn relay_outboxes(&self, config: &Config) -> anyhow::Result<Vec<$dialect::Outbox>> {
                 config.outboxes.iter().map(|outbox| self.relay_outbox(config, outbox)).collect()
+            }
+
+            /// The markers of transaction messages.
+            pub fn transaction_markers(
+                &self,
+                transaction: &TransactionConfig,
+            ) -> $dialect::TransactionMarkers {
+                let keeping = MarkerKeeping { copy: transaction.copy, first_look: transaction.first_look };
+                $dialect::TransactionMarkers::new(self.0.clone(), transaction.store.clone(), keeping)
             }
 
             fn relay_outbox(
@@ -328,6 +338,9 @@ fn mysql_schemas(store: &MySqlStore, config: &Config) -> anyhow::Result<Vec<mysq
         let schema = mysql::Schema::new(store.0.clone()).with_markers(marker_mapping(&config.inbox)?);
         schemas.push(schema.with_comparison(comparison_columns(config)?));
     }
+    if config.transaction.is_some() {
+        schemas.push(mysql::Schema::new(store.0.clone()).with_transactions());
+    }
     Ok(schemas)
 }
 
@@ -342,6 +355,9 @@ fn sqlite_schemas(store: &SqliteStore, config: &Config) -> anyhow::Result<Vec<sq
     if !config.consumers.is_empty() {
         let schema = sqlite::Schema::new(store.0.clone()).with_markers(marker_mapping(&config.inbox)?);
         schemas.push(schema.with_comparison(comparison_columns(config)?));
+    }
+    if config.transaction.is_some() {
+        schemas.push(sqlite::Schema::new(store.0.clone()).with_transactions());
     }
     Ok(schemas)
 }

@@ -4,9 +4,16 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use consign::transaction::{
+    MarkerKeeping, MySqlMarkers, Prepared, Spans, StoreName, TransactionKey, TransactionMessage,
+    TransactionProducer,
+};
+use consign_broker::rocketmq::RocketMqHalves;
 use consign_rocketmq::admin::{Admin, AdminOptions};
+use consign_store::mysql::{Database, Options};
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
@@ -72,9 +79,13 @@ impl Site {
 
     /// How many copies of an event the topic holds, by the message id that every copy carries.
     async fn copies(&self, event: &str) -> usize {
+        self.copies_in(&self.topic(), event).await
+    }
+
+    async fn copies_in(&self, topic: &str, message: &str) -> usize {
         let mut copies = 0;
         for broker in self.admin.masters().await.unwrap() {
-            copies += self.admin.copies(&broker.address, &self.topic(), event).await.unwrap().len();
+            copies += self.admin.copies(&broker.address, topic, message).await.unwrap().len();
         }
         copies
     }
@@ -89,7 +100,7 @@ impl Site {
     }
 
     async fn clean(self) {
-        for topic in ["points", "points-dead"] {
+        for topic in ["points", "points-dead", "points-transaction"] {
             self.admin.delete_topic(&format!("{}-{topic}", self.world.name)).await.unwrap();
         }
         for group in ["points-award", "points-sms"] {
@@ -114,8 +125,8 @@ fn entry<'t>(table: &'t mut Table, key: &str) -> &'t mut Table {
 
 /// Puts the world's name before those of topics and groups, wherever they stand.
 fn rename(value: &mut Value, name: &str) {
-    const NAMES: [&str; 4] = ["points", "points-dead", "points-award", "points-sms"];
-    const KEYS: [&str; 3] = ["topic", "group", "key"];
+    const NAMES: [&str; 5] = ["points", "points-dead", "points-transaction", "points-award", "points-sms"];
+    const KEYS: [&str; 4] = ["topic", "group", "key", "topics"];
     let own = |value: &mut Value| {
         if let Value::String(text) = value
             && NAMES.contains(&text.as_str())
@@ -237,11 +248,11 @@ async fn the_topology_is_checked_made_and_found_as_configured() {
     };
     let (found, made) = (codes(&before.stdout), codes(&after.stdout));
     assert_eq!(before.code, 3, "{}", before.stdout);
-    assert_eq!(found.iter().filter(|code| *code == "topic-missing").count(), 2, "{found:?}");
+    assert_eq!(found.iter().filter(|code| *code == "topic-missing").count(), 3, "{found:?}");
     assert_eq!(found.iter().filter(|code| *code == "group-missing").count(), 2, "{found:?}");
     assert_eq!((first.code, second.code), (0, 0), "{} {}", first.stderr, second.stderr);
     assert!(
-        first.stderr.contains("2 topics and 2 groups are as configured, 2 and 2 of them new"),
+        first.stderr.contains("3 topics and 2 groups are as configured, 3 and 2 of them new"),
         "{}",
         first.stderr
     );
@@ -264,4 +275,72 @@ async fn a_cluster_without_a_name_server_says_what_cannot_be_seen() {
     assert!(check.stdout.contains("no name server is configured"), "{}", check.stdout);
     assert_eq!(apply.code, 1);
     assert!(apply.stderr.contains("destination points has no name_servers: add them"), "{}", apply.stderr);
+}
+
+/// Producers that die after their half message: one with its local transaction committed, one without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_answers_for_the_transactions_of_producers_that_died() {
+    let site = Site::changed(|table| {
+        let transaction = entry(table, "transaction");
+        transaction.insert("first_look_seconds".into(), 1.into());
+        transaction.insert("repair_seconds".into(), 1.into());
+    })
+    .await;
+    site.prepare();
+    let mut relay = Child::start("relay", &site.config, &[]);
+    relay.ready().await;
+    let topic = format!("{}-points-transaction", site.world.name);
+    let database = Database::connect(&Options::new(store_url(&site.world))).await.unwrap();
+    let name = StoreName::new("points").unwrap();
+    let keeping = MarkerKeeping { first_look: Duration::from_secs(1), ..MarkerKeeping::default() };
+    let markers = MySqlMarkers::new(database, name, keeping);
+    let connect = environment("CONSIGN_TEST_ROCKETMQ_URL").parse().unwrap();
+    // Without topics of its own it is asked nothing.
+    let halves = Arc::new(RocketMqHalves::start(&connect, [], None).await.unwrap());
+    let producer = TransactionProducer::new(markers, halves, Spans::default());
+    let message = || TransactionMessage::new(topic.as_str(), "OrderPaid", r#"{"orderId":1}"#);
+
+    let committed = begun(&site, &producer, message()).await;
+    let committed_key = committed.key().clone();
+    let mut tx = site.world.pool.begin().await.unwrap();
+    let marked = committed.mark(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let abandoned = begun(&site, &producer, message()).await;
+    let abandoned_key = abandoned.key().clone();
+    drop((marked, abandoned, producer));
+
+    let state = |key: &TransactionKey| {
+        format!("SELECT COUNT(*) FROM consign_transaction WHERE transaction_key = '{key}' AND ")
+    };
+    let confirmed = format!("{} state = 'COMMITTED' AND evidence = 'STORED'", state(&committed_key));
+    let fenced = format!("{} state = 'ROLLED_BACK'", state(&abandoned_key));
+    site.world
+        .eventually(DEADLINE, "one is found in its topic and one is fenced", async || {
+            site.world.number(&confirmed).await == 1 && site.world.number(&fenced).await == 1
+        })
+        .await;
+    assert_eq!(site.copies_in(&topic, abandoned_key.as_str()).await, 0);
+    assert!(site.copies_in(&topic, committed_key.as_str()).await > 0);
+    relay.terminate();
+    assert!(relay.wait(DEADLINE).await.success(), "{}", relay.log());
+    assert!(relay.log().contains("no more answers for transactions"), "{}", relay.log());
+    site.clean().await;
+}
+
+type Producer = TransactionProducer<MySqlMarkers, RocketMqHalves>;
+
+/// A half message, as soon as the proxy knows the new topic.
+async fn begun(
+    site: &Site,
+    producer: &Producer,
+    message: TransactionMessage,
+) -> Prepared<MySqlMarkers, RocketMqHalves> {
+    let mut prepared = None;
+    site.world
+        .eventually(DEADLINE, "the broker takes a half message", async || {
+            prepared = producer.begin(message.clone()).await.ok();
+            prepared.is_some()
+        })
+        .await;
+    prepared.unwrap()
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consign_core::event::EventId;
 use consign_core::ports::{CommitError, Mark, StoreError};
 use consign_core::transaction::Spans;
 use consign_core::transaction::marker::{
@@ -57,7 +58,7 @@ impl LocalMarkers for TransactionMarkers {
         let inserted = query(Text::own(TRANSACTION_MARK).sql())
             .bind(key.as_str())
             .bind(&message.topic)
-            .bind(message.event_id.as_ref().map(|id| id.as_str()))
+            .bind(message.event_id.as_ref().map(EventId::as_str))
             .bind(&message.event_type)
             .bind(message.business_key.as_deref())
             .bind(row.headers.as_deref())

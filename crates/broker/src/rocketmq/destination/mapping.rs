@@ -27,7 +27,7 @@ const GROUP_BYTES_END: usize = 64;
 /// SDK binds them to RocketMQ.
 const CLOUD_EVENTS_PREFIX: &str = "CE_";
 /// What stands for an empty body, as in the `CloudEvents` SDK.
-const PLACEHOLDER: &[u8] = &[0];
+pub(in crate::rocketmq) const PLACEHOLDER: &[u8] = &[0];
 
 /// What kind of messages a destination sends. RocketMQ's types exclude each other, and a topic takes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,14 +178,14 @@ fn check_topic(topic: &str) -> Result<(), Outcome> {
 }
 
 /// Control characters separate a message's properties inside the broker.
-fn check_characters(field: &str, text: &str) -> Result<(), String> {
+pub(in crate::rocketmq) fn check_characters(field: &str, text: &str) -> Result<(), String> {
     if text.chars().any(char::is_control) {
         return Err(format!("{field} has a control character, which RocketMQ refuses: remove it"));
     }
     Ok(())
 }
 
-fn check_property(name: &str, value: &str) -> Result<(), String> {
+pub(in crate::rocketmq) fn check_property(name: &str, value: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a header has an empty name: name it".to_owned());
     }
@@ -201,7 +201,7 @@ fn check_property(name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_size(
+pub(in crate::rocketmq) fn check_size(
     properties: &BTreeMap<String, String>,
     tag: Option<&str>,
     keys: &[String],
@@ -225,7 +225,7 @@ fn check_size(
 
 /// The tag, and whether the type must be spelled out in a property because it cannot be one: a `|` separates tags in a
 /// subscription, which also trims them, and `*` means all of them there.
-fn tag(event_type: &str) -> (Option<String>, bool) {
+pub(in crate::rocketmq) fn tag(event_type: &str) -> (Option<String>, bool) {
     if event_type.is_empty() {
         return (None, false);
     }
@@ -244,7 +244,7 @@ fn keys(event: &Event) -> Vec<String> {
 }
 
 /// Spaces separate keys in the broker, so that white space is written as in a URL, and so is the percent sign.
-fn key(text: &str) -> String {
+pub(in crate::rocketmq) fn key(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
     for character in text.chars() {
         if character == '%' || character.is_whitespace() || character.is_control() {

@@ -130,7 +130,7 @@ async fn topology_findings(config: &Config, source: &DestinationName) -> anyhow:
             Ok(parts::topology(broker).check(&connect).await)
         }
         Some(DestinationConfig::RocketMq(cluster)) => match parts::rocketmq::admin(cluster)? {
-            Some(admin) => Ok(parts::rocketmq::topology(cluster).check(&admin).await),
+            Some(admin) => Ok(parts::rocketmq::topology(config, source, cluster).check(&admin).await),
             None => Ok(vec![without_name_server(source.as_str())]),
         },
         Some(DestinationConfig::Embedded(_)) | None => Ok(Vec::new()),

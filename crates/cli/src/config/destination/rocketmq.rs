@@ -305,13 +305,21 @@ fn url(
         checker.refuse(&url_key, text);
     }
     // Neither keys nor values are shown: they may be the rest of a password that has a raw question mark.
-    let is_seconds = |value: &str| value.parse::<u16>().is_ok_and(|seconds| seconds > 0);
-    let unknown = |name: &str| !matches!(name, "namespace" | "connection_timeout" | "request_timeout");
-    if url.query.iter().any(|(name, _)| unknown(name)) {
-        let text = "has an unknown key after its question mark: use namespace, connection_timeout or request_timeout";
+    let known = |name: &str| {
+        matches!(name, "namespace" | "connection_timeout" | "request_timeout" | "access_points_only")
+    };
+    let fits = |(name, value): &(String, String)| match name.as_str() {
+        "connection_timeout" | "request_timeout" => value.parse::<u16>().is_ok_and(|seconds| seconds > 0),
+        "access_points_only" => value.parse::<bool>().is_ok(),
+        _ => true,
+    };
+    if !url.query.iter().all(|(name, _)| known(name)) {
+        let text = "has an unknown key after its question mark: use namespace, connection_timeout, request_timeout or \
+                    access_points_only";
         checker.refuse(&url_key, text);
-    } else if url.query.iter().any(|(name, value)| name != "namespace" && !is_seconds(value)) {
-        let text = "has a connection_timeout or request_timeout that is not a whole number of seconds from 1 to 65535";
+    } else if !url.query.iter().all(fits) {
+        let text = "has a value after its question mark that does not fit: timeouts are whole seconds from 1 to 65535, \
+                    access_points_only is true or false";
         checker.refuse(&url_key, text);
     }
     Some(url)
@@ -363,7 +371,7 @@ fn message_type(
         checker.refuse(
             &type_key,
             "\"transaction\" is not what a relay sends: transaction messages are sent by a TransactionProducer in the \
-             service; use normal, fifo or delay",
+             service, see [transaction]; use normal, fifo or delay",
         );
     }
     match (chosen, delay) {

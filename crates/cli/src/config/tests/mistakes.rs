@@ -14,7 +14,7 @@ fn every_mistake_of_a_pass_is_reported_with_its_place() {
          consign.toml:6: relay.window: wrong type: string \"wide\", expected a whole number from 0 up\n  \
          consign.toml:9: route[0].evnt_type: unknown key, did you mean \"event_type\"?\n  \
          consign.toml:11: colour: unknown key: known here are consumer, destination, filter, inbox, outbox, relay, \
-         retry, route, setup, store"
+         retry, route, setup, store, transaction"
     );
 
     let values =

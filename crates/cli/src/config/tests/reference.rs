@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::raw::{
     RawBinding, RawConsumer, RawDeadLetter, RawDestination, RawExchange, RawFilter, RawGroup, RawGuard,
     RawHistory, RawInbox, RawOutbox, RawQueue, RawRelay, RawRetry, RawRetryPart, RawRoute, RawSetup,
-    RawStatement, RawStore, RawTopic,
+    RawStatement, RawStore, RawTopic, RawTransaction,
 };
 use super::super::shape::defaults;
 
@@ -41,12 +41,13 @@ fn the_reference_lists_every_key_with_the_default_that_the_code_has() {
         ("dead_letter", shown(defaults::<RawDeadLetter>())),
         ("bind.NAME", shown(defaults::<RawBinding>())),
         ("[[consumer.statement]]", shown(defaults::<RawStatement>())),
+        ("[transaction]", required("store", shown(defaults::<RawTransaction>()))),
         ("[filter]", shown(defaults::<RawFilter>())),
         ("[setup]", shown(defaults::<RawSetup>())),
     ] {
         assert_eq!(keys(section), expected, "section {section}");
     }
-    assert_eq!(documented.len(), 20, "a section of the page is unknown: {:?}", documented.keys());
+    assert_eq!(documented.len(), 21, "a section of the page is unknown: {:?}", documented.keys());
 }
 
 /// Tables of the page by heading: `## ` or `### ` with the section in backticks; rows `| `key` | default | meaning |`.

@@ -110,7 +110,7 @@ fn kinds_of_messages_that_exclude_each_other_are_refused() {
         (
             "endpoints",
             "message_type = \"transaction\"\nendpoints",
-            "7: destination.points.message_type: \"transaction\" is not what a relay sends: transaction messages are sent by a TransactionProducer in the service; use normal, fifo or delay",
+            "7: destination.points.message_type: \"transaction\" is not what a relay sends: transaction messages are sent by a TransactionProducer in the service, see [transaction]; use normal, fifo or delay",
         ),
         (
             "endpoints",
@@ -288,12 +288,12 @@ fn names_addresses_and_keys_that_cannot_work_are_refused() {
         (
             "mq.example\"",
             "mq.example?namespce=a\"",
-            "6: destination.points.url: has an unknown key after its question mark: use namespace, connection_timeout or request_timeout",
+            "6: destination.points.url: has an unknown key after its question mark: use namespace, connection_timeout, request_timeout or access_points_only",
         ),
         (
             "mq.example\"",
             "mq.example?request_timeout=0\"",
-            "6: destination.points.url: has a connection_timeout or request_timeout that is not a whole number of seconds from 1 to 65535",
+            "6: destination.points.url: has a value after its question mark that does not fit: timeouts are whole seconds from 1 to 65535, access_points_only is true or false",
         ),
         (
             "[\"ns.example\"]",
