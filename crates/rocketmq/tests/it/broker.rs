@@ -1,19 +1,21 @@
 //! Against a real Apache RocketMQ, named by the environment. Without it these tests fail: a test that passes because it
 //! did not run proves nothing.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use consign_rocketmq::admin::{Admin, AdminOptions};
 use consign_rocketmq::{
-    Address, CallError, Code, Consumer, Filter, Handle, Kind, Message, Options, Orphan, Producer, Readiness,
-    Received, Resolution, Subscription, TopicKind,
+    Consumer, Filter, Message, Options, Producer, Readiness, Received, Subscription, TopicKind,
 };
 use tokio::time::{Instant, timeout};
 
+mod consuming;
+mod secure;
+mod sending;
+mod transactions;
+
 const URL: &str = "CONSIGN_TEST_ROCKETMQ_URL";
 const NAME_SERVERS: &str = "CONSIGN_TEST_ROCKETMQ_NAMESRV";
-const TLS_URL: &str = "CONSIGN_TEST_ROCKETMQ_TLS_URL";
-const TLS_CA: &str = "CONSIGN_TEST_ROCKETMQ_TLS_CA";
 
 /// Longest wait for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +36,10 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
+fn admin() -> Admin {
+    Admin::new(AdminOptions::new(&environment(NAME_SERVERS)).unwrap())
+}
+
 /// A name of this test run.
 fn unique(purpose: &str) -> String {
     format!("consign_client_{purpose}_{}", std::process::id())
@@ -42,8 +48,7 @@ fn unique(purpose: &str) -> String {
 /// A fresh topic that every proxy can see.
 async fn topic(purpose: &str, kind: TopicKind) -> String {
     let name = unique(purpose);
-    let admin = Admin::new(AdminOptions::new(&environment(NAME_SERVERS)).unwrap());
-    admin.create_topic(&name, kind.clone(), 4).await.unwrap();
+    admin().create_topic(&name, kind.clone(), 4).await.unwrap();
     let producer = Producer::start(&options(), [name.clone()]).await.unwrap();
     // The proxy caches "no such topic" for a while.
     eventually("the topic in a route", async || {
@@ -67,8 +72,7 @@ async fn connected(mut readiness: tokio::sync::watch::Receiver<Readiness>) {
 
 /// A consumer that sees what is sent from now on: a new group begins at the end, and only once it has asked.
 async fn consumer(topic: &str, group: &str, ordered: bool) -> Consumer {
-    let admin = Admin::new(AdminOptions::new(&environment(NAME_SERVERS)).unwrap());
-    admin.create_group(group, ordered, 3).await.unwrap();
+    admin().create_group(group, ordered, 3).await.unwrap();
     let subscription = Subscription { topic: topic.to_owned(), filter: Filter::All };
     let consumer = Consumer::start(&options(), group, vec![subscription]).await.unwrap();
     connected(consumer.readiness()).await;
@@ -107,58 +111,4 @@ async fn receive(consumer: &Consumer, count: usize) -> Vec<Received> {
 
 fn message(topic: &str, id: &str) -> Message {
     Message { topic: topic.to_owned(), message_id: id.to_owned(), body: "{}".into(), ..Message::default() }
-}
-
-#[tokio::test]
-async fn message_arrives_as_it_was_sent_and_is_acknowledged_once() {
-    let topic = topic("whole", TopicKind::Normal).await;
-    let consumer = consumer(&topic, &unique("whole_group"), false).await;
-    let producer = producer(&topic).await;
-    let born_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-    let sent = Message {
-        tag: Some("order.paid".to_owned()),
-        keys: vec!["k-1".to_owned(), "order-7".to_owned()],
-        properties: [("aggregate".to_owned(), "order:7".to_owned())].into(),
-        born_at: Some(born_at),
-        trace_context: Some("00-ab-cd-01".to_owned()),
-        ..message(&topic, "event-1")
-    };
-
-    let receipt = producer.send(sent.clone(), soon()).await.unwrap();
-    let received = receive(&consumer, 1).await.remove(0);
-
-    assert_eq!(receipt.message_id, "event-1");
-    assert_eq!(Address::new("127.0.0.1", options().addresses[0].port), receipt.endpoint);
-    assert_eq!((received.topic.as_str(), received.message_id.as_str()), (topic.as_str(), "event-1"));
-    assert_eq!((&received.tag, &received.keys), (&sent.tag, &sent.keys));
-    assert_eq!(received.properties.get("aggregate"), sent.properties.get("aggregate"));
-    assert_eq!((&received.trace_context, received.born_at), (&sent.trace_context, Some(born_at)));
-    assert_eq!((received.body.as_ref(), received.undecodable), (b"{}".as_slice(), None));
-    assert_eq!((received.delivery_attempt, received.offset), (1, receipt.offset));
-    consumer.ack(received.handle, soon()).await.unwrap();
-    consumer.close().await;
-    producer.close().await;
-    assert_eq!(*producer.readiness().borrow(), Readiness::Closed);
-}
-
-#[tokio::test]
-async fn batch_is_answered_for_each_message_under_its_own_id() {
-    let topic = topic("batch", TopicKind::Normal).await;
-    let consumer = consumer(&topic, &unique("batch_group"), false).await;
-    let producer = producer(&topic).await;
-    let ids: Vec<String> = (0..5).map(|number| format!("b-{number}")).collect();
-
-    let receipts = producer.send_many(ids.iter().map(|id| message(&topic, id)).collect(), soon()).await;
-    let mut received = receive(&consumer, 5).await;
-
-    let receipts: Vec<_> = receipts.into_iter().map(Result::unwrap).collect();
-    assert_eq!(receipts.iter().map(|receipt| receipt.message_id.clone()).collect::<Vec<_>>(), ids);
-    received.sort_by_key(|received| received.offset);
-    for (receipt, received) in receipts.iter().zip(&received) {
-        assert_eq!((&receipt.message_id, receipt.offset), (&received.message_id, received.offset));
-    }
-    let handles: Vec<Handle> = received.into_iter().map(|received| received.handle).collect();
-    for acked in consumer.ack_many(handles, soon()).await {
-        acked.unwrap();
-    }
 }
