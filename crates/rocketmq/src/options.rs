@@ -301,4 +301,6 @@ impl fmt::Display for Encoded<'_> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

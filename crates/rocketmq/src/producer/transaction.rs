@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
 use super::{Producer, Receipt, receipt};
@@ -15,6 +15,7 @@ use crate::generated::messages::{
 };
 use crate::message::{Kind, Message, Stage, date};
 use crate::options::Address;
+use crate::readiness::Readiness;
 use crate::session::Recovered;
 use crate::status::check;
 use crate::transport::Link;
@@ -140,7 +141,7 @@ impl Producer {
     /// The checks of half messages, for any producer of their topics. Clones, and several calls, share one queue: each
     /// check comes to one of them.
     pub fn orphans(&self) -> Orphans {
-        Orphans { recovered: self.orphans.clone() }
+        Orphans { recovered: self.orphans.clone(), readiness: self.readiness() }
     }
 }
 
@@ -155,13 +156,19 @@ async fn end(link: &Link, request: EndTransactionRequest, deadline: Instant) -> 
 #[derive(Clone)]
 pub struct Orphans {
     recovered: Arc<Mutex<mpsc::Receiver<Recovered>>>,
+    readiness: watch::Receiver<Readiness>,
 }
 
 impl Orphans {
     /// The next check; `None` when the producer was closed. Dropping the future loses nothing.
     pub async fn next(&self) -> Option<Orphan> {
+        let mut readiness = self.readiness.clone();
         loop {
-            let recovered = self.recovered.lock().await.recv().await?;
+            let recovered = tokio::select! {
+                biased;
+                recovered = async { self.recovered.lock().await.recv().await } => recovered?,
+                _ = readiness.wait_for(|readiness| *readiness == Readiness::Closed) => return None,
+            };
             // A command without a message names nothing that could be answered.
             if let Some(orphan) = Orphan::new(recovered) {
                 return Some(orphan);

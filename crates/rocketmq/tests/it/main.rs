@@ -4,4 +4,15 @@
 
 mod admin;
 mod broker;
+#[allow(missing_docs, dead_code, clippy::all, clippy::pedantic)]
+#[rustfmt::skip]
+#[path = "../../src/generated/messages.rs"]
+mod messages;
+mod peer;
 mod remoting;
+mod sending;
+#[allow(missing_docs, dead_code, clippy::all, clippy::pedantic)]
+#[rustfmt::skip]
+#[path = "generated/service.rs"]
+mod service;
+mod session;
