@@ -18,7 +18,7 @@ const URL: &str = "CONSIGN_TEST_ROCKETMQ_URL";
 const NAME_SERVERS: &str = "CONSIGN_TEST_ROCKETMQ_NAMESRV";
 
 /// Longest wait for anything that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a message may stay unsettled in these tests.
 const INVISIBLE: Duration = Duration::from_secs(30);
 

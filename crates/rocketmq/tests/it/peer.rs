@@ -29,6 +29,7 @@ pub fn far() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a status is optional on the wire")]
 pub fn status(code: i32) -> Option<Status> {
     Some(Status { code, message: format!("scripted {code}") })
 }
@@ -36,12 +37,11 @@ pub fn status(code: i32) -> Option<Status> {
 /// What came in.
 #[derive(Debug)]
 pub enum Event {
-    Settings(Settings),
+    Settings(Box<Settings>),
     Heartbeat,
-    Sent(SendMessageRequest, MetadataMap),
+    Sent(MetadataMap),
     Ended(EndTransactionRequest),
     Acked(AckMessageRequest),
-    Changed(ChangeInvisibleDurationRequest),
     Terminated,
 }
 
@@ -202,7 +202,7 @@ impl Peer {
     pub async fn settings(&mut self) -> Settings {
         self.next(
             "settings",
-            |event| if let Event::Settings(settings) = event { Some(settings) } else { None },
+            |event| if let Event::Settings(settings) = event { Some(*settings) } else { None },
         )
         .await
     }
@@ -270,8 +270,7 @@ impl MessagingService for Service {
         request: Request<SendMessageRequest>,
     ) -> Result<Response<SendMessageResponse>, GrpcStatus> {
         let scripted = (self.0.send.lock().unwrap())(request.get_ref());
-        let (headers, _, request) = request.into_parts();
-        self.tell(Event::Sent(request, headers));
+        self.tell(Event::Sent(request.into_parts().0));
         reply(scripted).await
     }
 
@@ -327,7 +326,7 @@ impl MessagingService for Service {
                 if let Some(telemetry_command::Command::Settings(settings)) = command.command.clone()
                     && let Some(answers) = weak.upgrade()
                 {
-                    drop(events.send(Event::Settings(settings)));
+                    drop(events.send(Event::Settings(Box::new(settings))));
                     drop(answers.send(Ok(TelemetryCommand { status: status(20000), ..command })));
                 }
             }
@@ -347,9 +346,7 @@ impl MessagingService for Service {
         &self,
         request: Request<ChangeInvisibleDurationRequest>,
     ) -> Result<Response<ChangeInvisibleDurationResponse>, GrpcStatus> {
-        let request = request.into_inner();
-        let scripted = (self.0.change.lock().unwrap())(&request);
-        self.tell(Event::Changed(request));
+        let scripted = (self.0.change.lock().unwrap())(request.get_ref());
         reply(scripted).await
     }
 }

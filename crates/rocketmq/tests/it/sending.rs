@@ -167,7 +167,7 @@ async fn every_call_is_signed_and_says_who_calls() {
     let producer = producer(&options).await;
     producer.send(message("1"), far()).await.unwrap();
 
-    let sent = |event| if let Event::Sent(_, headers) = event { Some(headers) } else { None };
+    let sent = |event| if let Event::Sent(headers) = event { Some(headers) } else { None };
     let headers = peer.next("the request", sent).await;
     let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
 
