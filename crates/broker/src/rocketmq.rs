@@ -23,8 +23,8 @@ pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
 pub use transaction::{RocketMqHalves, RocketMqLedger, RocketMqOrphan};
 
-/// How to reach proxies, and why a client did not start.
-pub use consign_rocketmq::{Options, StartError};
+/// How to reach proxies, which messages of a topic are wanted, and why a client did not start.
+pub use consign_rocketmq::{Filter, Options, StartError};
 
 /// How to reach name servers and brokers for administration, and what kinds of topics there are.
 pub use consign_rocketmq::{

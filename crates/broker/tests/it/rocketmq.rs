@@ -1,6 +1,7 @@
 //! RocketMQ, found by `CONSIGN_TEST_ROCKETMQ_URL` (a proxy) and `CONSIGN_TEST_ROCKETMQ_NAMESRV` (host:port of the name
 //! server).
 
+mod consumer;
 mod destination;
 mod fixture;
 mod remoting;

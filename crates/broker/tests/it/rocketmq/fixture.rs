@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{admin, unique};
 use crate::events::{eventually, publish, within};
 
-const QUEUES: u32 = 4;
+pub const QUEUES: u32 = 4;
 
 pub struct Fixture {
     pub topic: String,
@@ -24,7 +24,7 @@ pub struct Fixture {
     pub admin: Admin,
     /// The group that reads what is stored.
     pub reader: String,
-    master: String,
+    pub master: String,
 }
 
 impl Fixture {
