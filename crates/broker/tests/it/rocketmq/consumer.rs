@@ -113,27 +113,6 @@ async fn a_message_arrives_as_the_event_it_was_and_once_acknowledged_never_again
     within("the close", source.close()).await;
 }
 
-/// The broker counts what is given back, and delivers it again after its delay.
-#[tokio::test]
-async fn a_message_that_is_given_back_comes_again_after_its_delay_and_is_counted() {
-    let world = World::new(false).await;
-    world.publish(event("e-1", "{}")).await;
-    let mut source = world.source().await;
-    for attempt in 1..=3 {
-        let delivery = next(&mut source).await;
-        assert_eq!((delivery.message.delivery_count, delivery.message.redelivered), (attempt, attempt > 1));
-        retry(delivery, Duration::from_millis(10)).await.unwrap();
-    }
-    let handed_back = tokio::time::Instant::now();
-    retry(next(&mut source).await, Duration::from_secs(3)).await.unwrap();
-
-    let last = next(&mut source).await;
-
-    assert!(handed_back.elapsed() >= Duration::from_secs(2), "after {:?}", handed_back.elapsed());
-    assert_eq!((id(&last.message), last.message.delivery_count), ("e-1", 5));
-    ack(last).await.unwrap();
-}
-
 /// apache/rocketmq-clients#951, apache/rocketmq#9583: a handler that takes longer than the invisible time keeps its
 /// message by one extension, and the acknowledgement by the new handle counts.
 #[tokio::test]
@@ -148,27 +127,6 @@ async fn a_slow_handler_keeps_its_message_beyond_the_invisible_time() {
 
     assert!(meanwhile.is_err(), "it came again while it was held");
     ack(slow).await.expect("the handle is the newest");
-    assert_silent(&mut source).await;
-}
-
-/// An expired handle is no error: the message comes again, counted, and the inbox finds its marker.
-#[tokio::test]
-async fn a_handle_that_has_lapsed_says_so_and_its_message_comes_again() {
-    let world = World::new(false).await;
-    world.publish(event("e-1", "{}")).await;
-    let mut source = world.source().await;
-    let stale = next(&mut source).await;
-    // No extension gets through any more.
-    world.fixture.proxy.refuse();
-    world.fixture.proxy.cut(Cut::Reset);
-    tokio::time::sleep(INVISIBLE).await;
-    world.fixture.proxy.heal();
-
-    let again = next(&mut source).await;
-
-    assert!(ack(stale).await.is_err(), "its time is over");
-    assert_eq!((id(&again.message), again.message.redelivered), ("e-1", true));
-    ack(again).await.unwrap();
     assert_silent(&mut source).await;
 }
 
@@ -195,35 +153,6 @@ async fn a_source_lives_on_after_its_connections_are_lost_and_its_receipts_stay_
     assert_eq!(id(&after.message), "after", "the acknowledged one does not come again");
     ack(after).await.unwrap();
     within("the close", source.close()).await;
-}
-
-/// What a consumer that went away had in hand goes to the next one at once.
-#[tokio::test]
-async fn a_closed_source_gives_back_what_nobody_took() {
-    let world = World::new(false).await;
-    for number in 0..4 {
-        world.publish(event(number.to_string(), "{}")).await;
-    }
-    let mut options = world.options();
-    options.invisible = Duration::from_mins(10);
-    let mut source = RocketMqSource::start(options).await.unwrap();
-    let taken = next(&mut source).await;
-    let first = id(&taken.message).to_owned();
-    source.stop().await;
-    assert!(within("the end", source.next()).await.is_none());
-    ack(taken).await.expect("the receipt outlives the stop");
-    within("the close", source.close()).await;
-
-    let mut source = world.source().await;
-    let mut seen = Vec::new();
-    while seen.len() < 3 {
-        let delivery = next(&mut source).await;
-        seen.push(id(&delivery.message).to_owned());
-        ack(delivery).await.unwrap();
-    }
-    seen.sort();
-    let rest: Vec<_> = (0..4).map(|number: u32| number.to_string()).filter(|id| *id != first).collect();
-    assert_eq!(seen, rest);
 }
 
 /// The next message of a group waits for the one before it, also while that is refused again and again.
