@@ -74,6 +74,8 @@ pub struct BrokerCapabilities {
     pub delivery_count: bool,
     /// The broker takes messages without a body. Without it an empty or NULL payload is rejected.
     pub empty_body: bool,
+    /// A receipt belongs to its message and not to a connection. Without it a lost connection makes it stale.
+    pub receipts_outlive_connections: bool,
 }
 
 /// A fresh queue, a destination that leads to it and the means to hurt both.

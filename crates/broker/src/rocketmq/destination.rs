@@ -127,6 +127,15 @@ impl RocketMqDestination {
         self.producer.close().await;
     }
 
+    /// Why nothing can be sent now. A connection that ended may still look open to a call, which would then end Unknown.
+    fn disconnected(&self) -> Option<String> {
+        match &*self.producer.readiness().borrow() {
+            consign_rocketmq::Readiness::Connected | consign_rocketmq::Readiness::Starting => None,
+            consign_rocketmq::Readiness::NotConnected(reason) => Some(reason.clone()),
+            consign_rocketmq::Readiness::Closed => Some("the destination is closed".to_owned()),
+        }
+    }
+
     async fn publish_alone(&self, message: Message, deadline: Instant) -> Outcome {
         let Ok(Ok(_permit)) = timeout_at(deadline, self.singles.acquire()).await else {
             return refused("no request was free before the publish deadline");
@@ -166,6 +175,9 @@ impl Destination for RocketMqDestination {
         };
         if deadline <= Instant::now() {
             return refused("the publish deadline has passed already");
+        }
+        if let Some(reason) = self.disconnected() {
+            return refused(reason);
         }
         match (&message.kind, lane) {
             (Kind::Fifo { group }, _) => {

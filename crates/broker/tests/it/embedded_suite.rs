@@ -50,7 +50,12 @@ impl BrokerFixture for EmbeddedFixture {
     }
 
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { mandatory_return: true, delivery_count: true, empty_body: true }
+        BrokerCapabilities {
+            mandatory_return: true,
+            delivery_count: true,
+            empty_body: true,
+            receipts_outlive_connections: false,
+        }
     }
 
     fn destination(&self) -> &EmbeddedDestination {

@@ -6,6 +6,7 @@ mod destination;
 mod fixture;
 mod remoting;
 mod scavenger;
+mod suite;
 mod topology;
 
 use std::time::Duration;

@@ -61,7 +61,12 @@ impl<V: Version, K: Kind> BrokerFixture for RabbitMq<V, K> {
     }
 
     fn capabilities(&self) -> BrokerCapabilities {
-        BrokerCapabilities { mandatory_return: true, delivery_count: K::NAME == "quorum", empty_body: true }
+        BrokerCapabilities {
+            mandatory_return: true,
+            delivery_count: K::NAME == "quorum",
+            empty_body: true,
+            receipts_outlive_connections: false,
+        }
     }
 
     fn destination(&self) -> &RabbitMqDestination {

@@ -41,6 +41,39 @@ impl Fixture {
         Self { topic, proxy, origin: Instant::now(), admin, reader, master }
     }
 
+    /// Makes another topic, and waits until the proxy has heard of it: it remembers for a while what was missing.
+    pub async fn create_topic(&self, name: &str, kind: TopicKind) {
+        self.admin.create_topic(name, kind, QUEUES).await.unwrap();
+        let producer = consign_rocketmq::Producer::start(&straight(), [name.to_owned()]).await.unwrap();
+        eventually("the topic in a route", || async {
+            producer.route(name, Instant::now() + Duration::from_secs(5)).await.is_ok_and(|route| {
+                !route.writable.is_empty() && !route.accepts.contains(&TopicKind::Unspecified)
+            })
+        })
+        .await;
+        producer.close().await;
+    }
+
+    /// Lets a new group read from the start, where by itself it would begin at the end.
+    pub async fn begin_at_the_start(&self, group: &str, topic: &str) {
+        for queue in 0..QUEUES {
+            self.admin.put_group_offset(&self.master, group, topic, queue, 0).await.unwrap();
+        }
+    }
+
+    /// How many messages of the topic a group has not settled, those that wait for their next attempt included.
+    pub async fn behind(&self, group: &str, topic: &str) -> u64 {
+        let retries = [format!("%RETRY%{group}_{topic}"), format!("%RETRY%{group}+{topic}")];
+        let queues = (0..QUEUES).map(|queue| (topic, queue)).chain(retries.iter().map(|retry| (&**retry, 0)));
+        let mut behind = 0;
+        for (topic, queue) in queues {
+            let end = self.admin.end_offset(&self.master, topic, queue).await.unwrap_or(0);
+            let at = self.admin.group_offset(&self.master, group, topic, queue).await.unwrap();
+            behind += end.saturating_sub(at.unwrap_or(0));
+        }
+        behind
+    }
+
     /// How to reach the cluster through the proxy.
     pub fn connect(&self) -> Options {
         let address = self.proxy.address();
