@@ -66,6 +66,7 @@ macro_rules! broker_suite {
 }
 
 /// What a broker can and cannot do.
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerCapabilities {
     /// A message that reaches no queue comes back. Without it such a message is confirmed and gone.
