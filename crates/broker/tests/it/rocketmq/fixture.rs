@@ -46,7 +46,8 @@ impl Fixture {
         self.admin.create_topic(name, kind, QUEUES).await.unwrap();
         let producer = consign_rocketmq::Producer::start(&straight(), [name.to_owned()]).await.unwrap();
         eventually("the topic in a route", || async {
-            producer.route(name, Instant::now() + Duration::from_secs(5)).await.is_ok_and(|route| {
+            let asked = Box::pin(producer.route(name, Instant::now() + Duration::from_secs(5)));
+            asked.await.is_ok_and(|route| {
                 !route.writable.is_empty() && !route.accepts.contains(&TopicKind::Unspecified)
             })
         })
