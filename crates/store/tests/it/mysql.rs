@@ -39,3 +39,4 @@ mod schema;
 mod server;
 mod suites;
 mod time;
+mod transaction;

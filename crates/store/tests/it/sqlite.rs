@@ -17,3 +17,4 @@ mod retention;
 mod schema;
 mod statements;
 mod suites;
+mod transaction;

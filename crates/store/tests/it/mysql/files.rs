@@ -75,6 +75,18 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
         ("events_standing", (Index("PRIMARY"), 0)),
         ("event_payload", (Index("PRIMARY"), 1)),
         ("audit_insert", (Any, 0)),
+        ("transaction_mark", (Any, 0)),
+        ("transaction_fence", (Any, 0)),
+        // The plan's first row is the one of the time beside it; see the tests of transactions.
+        ("transaction_look", (Any, 0)),
+        ("transaction_now", (Any, 0)),
+        ("transaction_unconfirmed", (Index("idx_open"), 1)),
+        ("transaction_put_off", (Index("PRIMARY"), 1)),
+        ("transaction_confirm", (Index("PRIMARY"), 0)),
+        ("transaction_ended", (Index("idx_open"), 4)),
+        ("transaction_unfound", (Index("idx_open"), 2)),
+        ("transaction_forget", (Index("PRIMARY"), 0)),
+        ("transaction_standing", (Index("idx_open"), 0)),
         ("replay_page", (Index("PRIMARY"), 1)),
         ("park", (Any, 0)),
         ("parked_count", (Any, 0)),
@@ -114,7 +126,7 @@ fn statements() -> BTreeMap<&'static str, (Access, usize)> {
 }
 
 /// The others, in an order in which they run on an empty database.
-const DEFINITIONS: [&str; 26] = [
+const DEFINITIONS: [&str; 27] = [
     "session",
     "session_unlimited",
     "session_isolation",
@@ -127,6 +139,7 @@ const DEFINITIONS: [&str; 26] = [
     "create_consign_progress",
     "create_consign_parked_delivery",
     "create_consign_audit",
+    "create_consign_transaction",
     "create_consign_partition",
     "create_consign_relay",
     "extend_outbox_event",
@@ -209,6 +222,10 @@ async fn every_statement_reads_the_index_its_header_names(server: Server) {
                 "sent_page" | "attempt_page" if Some(place) != limit => explain.bind("2030-01-01"),
                 "attempt_purge" if place == numbers => explain.bind("2030-01-01"),
                 "sent_purge" if place + 1 == placeholders => explain.bind("2030-01-01"),
+                "transaction_mark" | "transaction_forget" if place + 1 == placeholders => {
+                    explain.bind(100_i64)
+                }
+                "transaction_mark" => explain.bind("NEW1"),
                 _ if place < numbers || Some(place) == limit => explain.bind(100_i64),
                 _ => explain.bind("NEW1"),
             };

@@ -114,6 +114,7 @@ impl Bench {
         Schema::new(self.database())
             .with_outbox(OutboxMapping::default(), payload)
             .with_markers(MarkerMapping::default())
+            .with_transactions()
     }
 
     pub fn options(&self) -> Options {

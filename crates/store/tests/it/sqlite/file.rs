@@ -105,6 +105,7 @@ impl File {
         Schema::new(self.database().await)
             .with_outbox(OutboxMapping::default())
             .with_markers(MarkerMapping::default())
+            .with_transactions()
     }
 
     /// Runs statements.

@@ -15,7 +15,7 @@ async fn a_plan_changes_nothing_and_an_applied_one_leaves_nothing_to_do() {
     let schema = file.schema().await;
 
     let plan = schema.plan().await.unwrap();
-    assert_eq!(plan.len(), 8);
+    assert_eq!(plan.len(), 9);
     assert_eq!(file.number("SELECT COUNT(*) FROM sqlite_schema").await, 0);
 
     assert_eq!(schema.apply().await.unwrap(), plan);
@@ -159,5 +159,5 @@ async fn migrations_at_the_same_time_run_one_after_the_other() {
     let mut applied = tasks.join_all().await;
 
     applied.sort_unstable();
-    assert_eq!(applied, [0, 0, 0, 8]);
+    assert_eq!(applied, [0, 0, 0, 9]);
 }
