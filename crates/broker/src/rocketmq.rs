@@ -7,19 +7,16 @@
 //! - [`RocketMqDestination`]: sends to topics of one type; the route key is the topic.
 //! - [`RocketMqSource`]: a member of a consumer group; it holds messages for a time and settles each by its handle.
 //! - [`Topology`]: what topics and consumer groups must be, and what the brokers' settings mean for messages.
-//! - [`Scavenger`]: half messages that the brokers gave up on, handed to a [`Judge`].
 //! - [`RocketMqHalves`], [`RocketMqLedger`]: transaction messages, and what became of them.
 
 mod consumer;
 mod destination;
 mod property;
-mod scavenger;
 mod topology;
 mod transaction;
 
 pub use consumer::{RocketMqReceipt, RocketMqSource, SourceOptions};
 pub use destination::{DestinationOptions, EmptyBody, MessageType, RocketMqDestination, StoredStatus};
-pub use scavenger::{Discarded, Judge, Round, Ruling, Scavenger};
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
 pub use transaction::{RocketMqHalves, RocketMqLedger, RocketMqOrphan};
 
@@ -29,5 +26,5 @@ pub use consign_rocketmq::{Filter, Options, StartError};
 /// How to reach name servers and brokers for administration, and what kinds of topics there are.
 pub use consign_rocketmq::{
     TopicKind,
-    admin::{Admin, AdminError, AdminOptions, Credentials, DISCARDED_TOPIC, StoredMessage},
+    admin::{Admin, AdminError, AdminOptions, Credentials, StoredMessage},
 };

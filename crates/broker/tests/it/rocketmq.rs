@@ -4,8 +4,6 @@
 mod consumer;
 mod destination;
 mod fixture;
-mod remoting;
-mod scavenger;
 mod suite;
 mod topology;
 
