@@ -73,6 +73,8 @@ pub struct BrokerCapabilities {
     pub mandatory_return: bool,
     /// The broker counts deliveries of a message. Without it `delivery_count` stays 1 and only `redelivered` tells.
     pub delivery_count: bool,
+    /// Messages come in the order in which they were published. Without it they may lie in several queues.
+    pub keeps_order: bool,
     /// The broker takes messages without a body. Without it an empty or NULL payload is rejected.
     pub empty_body: bool,
     /// A receipt belongs to its message and not to a connection. Without it a lost connection makes it stale.

@@ -53,6 +53,7 @@ impl BrokerFixture for EmbeddedFixture {
         BrokerCapabilities {
             mandatory_return: true,
             delivery_count: true,
+            keeps_order: true,
             empty_body: true,
             receipts_outlive_connections: false,
         }

@@ -64,6 +64,7 @@ impl<V: Version, K: Kind> BrokerFixture for RabbitMq<V, K> {
         BrokerCapabilities {
             mandatory_return: true,
             delivery_count: K::NAME == "quorum",
+            keeps_order: true,
             empty_body: true,
             receipts_outlive_connections: false,
         }

@@ -93,6 +93,7 @@ impl BrokerFixture for RocketMq {
         BrokerCapabilities {
             mandatory_return: true,
             delivery_count: true,
+            keeps_order: false,
             empty_body: false,
             receipts_outlive_connections: true,
         }
