@@ -228,24 +228,13 @@ where
     /// too late. Do not end the transaction by other means than [`Marked`]'s.
     ///
     /// # Errors
-    /// The transaction must be rolled back: without its marker it may not commit.
+    /// The transaction must be rolled back: without its marker it may not commit. Nothing is said to the broker, which
+    /// must not be waited for while a transaction is open: it asks, and is answered from the markers.
     pub async fn mark(self, tx: &mut Transaction<'_, M::Database>) -> Result<Marked<M, H>, MarkError> {
         let Self { local, message, producer } = self;
-        let key = local.key().clone();
-        if let Err(error) = local.in_time(producer.shared.clock.now()) {
-            let _ = producer.end(&key, local.abandoned()).await;
-            return Err(error);
-        }
-        let mark = producer.shared.markers.mark(tx, &key, &message).await;
-        match local.marked(mark) {
-            Ok(local) => Ok(Marked { local, producer }),
-            Err((error, ended)) => {
-                if let Some(ended) = ended {
-                    let _ = producer.end(&key, ended).await;
-                }
-                Err(error)
-            }
-        }
+        local.in_time(producer.shared.clock.now())?;
+        let mark = producer.shared.markers.mark(tx, local.key(), &message).await;
+        Ok(Marked { local: local.marked(mark)?, producer })
     }
 
     /// The local transaction does not take place.

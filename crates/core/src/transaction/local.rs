@@ -73,15 +73,16 @@ impl<H> Prepared<H> {
         Err(MarkError::TooLate { key: self.key.clone(), longest: self.longest })
     }
 
-    /// The marker is inserted, or was not. A key that is taken was fenced, so that nothing can commit under it: the half
-    /// message comes back with a rollback. After an error nothing is said; the broker asks, and the marker tells.
-    pub fn marked(self, mark: Result<Mark, StoreError>) -> Result<Marked<H>, (MarkError, Option<Ended<H>>)> {
+    /// The marker is inserted, or was not: a key that is taken was fenced, so that nothing can commit under it. Then nothing
+    /// is said to the broker, since the local transaction is still open; the broker asks, and the markers tell.
+    ///
+    /// # Errors
+    /// The local transaction must be rolled back.
+    pub fn marked(self, mark: Result<Mark, StoreError>) -> Result<Marked<H>, MarkError> {
         match mark {
             Ok(Mark::Inserted) => Ok(Marked { half: self.half, key: self.key }),
-            Ok(Mark::Taken) => {
-                Err((MarkError::Fenced { key: self.key }, Some((self.half, End::Rollback(Rollback(()))))))
-            }
-            Err(error) => Err((MarkError::Store(error), None)),
+            Ok(Mark::Taken) => Err(MarkError::Fenced { key: self.key }),
+            Err(error) => Err(MarkError::Store(error)),
         }
     }
 
