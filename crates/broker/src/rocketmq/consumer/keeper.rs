@@ -277,7 +277,7 @@ impl Keeper {
     }
 
     fn received(&mut self, received: Result<Receive, JoinError>) {
-        let Receive { slots, asked, result } = received.expect("a receive does not panic");
+        let Some(Receive { slots, asked, result }) = finished(received) else { return };
         let (arrivals, trouble) = match result {
             Ok(received) => (received.into_iter().map(arrival).collect(), None),
             Err(error) => (Vec::new(), Some(error)),
@@ -327,12 +327,21 @@ impl Keeper {
     }
 
     fn answered(&mut self, answered: Result<Answered, JoinError>) {
-        let (answers, sent) = answered.expect("a call does not panic");
+        let Some((answers, sent)) = finished(answered) else { return };
         let (sent, now) = (self.shared.moment(sent), self.shared.now());
         let mut holdings = self.shared.holdings();
         for (ticket, ask, answer) in answers {
             holdings.answered(ticket, ask, answer, sent, now);
         }
+    }
+}
+
+/// What a task came to; `None` when the runtime ended before it did, and with it everything here.
+fn finished<T>(task: Result<T, JoinError>) -> Option<T> {
+    match task {
+        Ok(done) => Some(done),
+        Err(error) if error.is_cancelled() => None,
+        Err(error) => panic!("a receive and a settlement do not panic: {error}"),
     }
 }
 
