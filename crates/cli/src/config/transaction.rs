@@ -19,7 +19,7 @@ const LOCAL_MAX: u64 = 86_400;
 /// Two years.
 const HOURS_MAX: u64 = 24 * 732;
 
-/// The check-back service and the scavenger.
+/// The service that answers check-backs and sends again what the broker gave up on.
 #[derive(Clone, Debug)]
 pub struct TransactionConfig {
     /// The cluster.

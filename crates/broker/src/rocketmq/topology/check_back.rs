@@ -97,7 +97,7 @@ fn length(subject: &str, budget: &Budget, longest: Duration) -> Finding {
             subject,
             format!(
                 "{budget}, and a local transaction may take {seconds} s: {} s without an answer are enough to make \
-                 the broker give up committed messages, which then wait for the scavenger",
+                 the broker give up committed messages, which are then sent again from their markers",
                 left.as_secs_f64()
             ),
             fix,
