@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::code::Code;
@@ -165,14 +165,37 @@ impl Consumer {
     /// invisible to others for `invisible` (10 seconds to 12 hours under a proxy's defaults). No message within `wait`
     /// is an empty answer; a proxy waits 5 seconds at least, 20 at most, by its defaults.
     ///
-    /// Calls may be made side by side, and dropped: messages that were on their way come again after `invisible`. In
-    /// an ordered group the next call on the lane repeats the attempt, so that the broker gives them at once.
+    /// Calls may be made side by side, and dropped: the poll goes on to its end without its caller, and gives back what
+    /// it brings. Nothing here cancels a poll, because a proxy answers one whose client is gone by giving the message
+    /// back at once, and a broker of 5.5 loses what is given back in the millisecond it was taken
+    /// (see [`change_invisible`](Self::change_invisible)).
     pub async fn receive(
         &self,
         max: u32,
         invisible: Duration,
         wait: Duration,
     ) -> Result<Vec<Received>, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let consumer = self.clone();
+        tokio::spawn(async move {
+            let received = consumer.poll(max, invisible, wait).await;
+            if let Err(Ok(unwanted)) = answer.send(received) {
+                consumer.give_back(unwanted).await;
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(CallError::unknown("the runtime ended during the poll")))
+    }
+
+    async fn give_back(&self, unwanted: Vec<Received>) {
+        for Received { handle, .. } in unwanted {
+            let deadline = Instant::now() + self.inner.session.shared().options.request_timeout;
+            if let Err(kept) = self.change_invisible(handle, Duration::ZERO, deadline).await {
+                tracing::debug!(%kept, "not given back: it comes again when its invisible time is over");
+            }
+        }
+    }
+
+    async fn poll(&self, max: u32, invisible: Duration, wait: Duration) -> Result<Vec<Received>, CallError> {
         let shared = self.inner.session.shared();
         let deadline = Instant::now() + wait.max(POLL_MIN) + shared.options.request_timeout;
         let (subscription, broker) = match self.inner.next_lane() {
@@ -278,8 +301,8 @@ async fn collect(
     }
 }
 
-/// The id of one attempt to receive. Until it is answered it counts as lost, also when the future is dropped: the next
-/// attempt on the lane takes the same id, by which an ordered group's broker knows a repetition.
+/// The id of one attempt to receive. Until it is answered it counts as lost: the next attempt on the lane takes the same
+/// id, by which an ordered group's broker knows a repetition, and gives the same messages at once.
 struct Attempt<'a> {
     inner: &'a Inner,
     lane: (String, String),

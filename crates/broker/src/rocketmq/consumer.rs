@@ -87,7 +87,8 @@ impl Source for RocketMqSource {
         self.shared.stop();
     }
 
-    /// Waits until the broker has answered every settlement, or some seconds.
+    /// Waits until the polls under way have ended, which takes a proxy up to five seconds, and until the broker has
+    /// answered every settlement.
     async fn close(mut self) {
         self.shared.close();
         if timeout(CLOSE_WAIT, &mut self.keeper).await.is_err() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::body;
 use crate::generated::messages::{self, Resource};
@@ -21,6 +22,8 @@ pub struct Handle {
     pub(super) origin: Arc<Origin>,
     pub(super) message_id: String,
     pub(super) receipt: String,
+    /// When it was given out, at the latest.
+    pub(super) given: Instant,
 }
 
 /// Where deliveries came from.
@@ -93,6 +96,7 @@ impl Received {
             origin: Arc::new(Origin { topic: topic.clone(), addresses }),
             message_id: system.message_id.clone(),
             receipt: system.receipt_handle.unwrap_or_default(),
+            given: Instant::now(),
         };
         Self {
             topic: topic.name,

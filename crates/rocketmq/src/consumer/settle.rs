@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tonic::{Request, Response, Status};
 
 use super::received::Origin;
@@ -17,6 +17,9 @@ use crate::message::duration;
 use crate::options::Address;
 use crate::status::check;
 use crate::transport::Stub;
+
+/// How old a handle must be before its time is changed: more than a millisecond, whatever the rounding of clocks.
+const CHANGE_AFTER: Duration = Duration::from_millis(2);
 
 /// A settlement that is not proven, with the handle it was tried with. `INVALID_RECEIPT_HANDLE` means that the
 /// invisible time is over: somebody else may have the message, and this handle is good for nothing.
@@ -104,12 +107,17 @@ impl Consumer {
     ///
     /// The broker counts this as a delivery: it moves the message to the group's retry topic when the time is over
     /// (apache/rocketmq-clients#951). Do not extend in a loop.
+    ///
+    /// Waits until the handle is two milliseconds old. A broker keeps what it handed out under topic, group, queue, offset
+    /// and the *millisecond* (`PopReviveService` of apache/rocketmq 5.5.0): changed within the same one, the new record
+    /// and the acknowledgement of the old one fall together, and the message never comes again.
     pub async fn change_invisible(
         &self,
         handle: Handle,
         invisible: Duration,
         deadline: Instant,
     ) -> Result<Handle, HandleKept> {
+        sleep_until(handle.given + CHANGE_AFTER).await;
         let request = ChangeInvisibleDurationRequest {
             group: Some(self.inner.group.clone()),
             topic: Some(handle.origin.topic.clone()),
@@ -128,7 +136,7 @@ impl Consumer {
         match changed {
             // "Server may generate a new receipt handle": without one the old one stays good.
             Ok(receipt) if receipt.is_empty() => Ok(handle),
-            Ok(receipt) => Ok(Handle { receipt, ..handle }),
+            Ok(receipt) => Ok(Handle { receipt, given: Instant::now(), ..handle }),
             Err(error) => Err(HandleKept { handle, error }),
         }
     }

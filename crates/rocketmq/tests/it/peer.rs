@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use consign_rocketmq::{Address, Options};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_stream::{Stream, wrappers::UnboundedReceiverStream};
@@ -41,7 +41,10 @@ pub enum Event {
     Heartbeat,
     Sent(MetadataMap),
     Ended(EndTransactionRequest),
+    /// A poll began.
+    Receiving,
     Acked(AckMessageRequest),
+    Changed(ChangeInvisibleDurationRequest),
     Terminated,
 }
 
@@ -64,6 +67,8 @@ struct Scripts {
     send: Script<SendMessageRequest, SendMessageResponse>,
     change: Script<ChangeInvisibleDurationRequest, ChangeInvisibleDurationResponse>,
     receive: Mutex<Vec<ReceiveMessageResponse>>,
+    /// Polls wait while this is true.
+    polls_wait: watch::Sender<bool>,
     /// The open telemetry streams, for what the peer has to say there.
     streams: Mutex<Vec<mpsc::UnboundedSender<Result<TelemetryCommand, GrpcStatus>>>>,
 }
@@ -94,6 +99,7 @@ impl Peer {
                 Reply::Answer(ChangeInvisibleDurationResponse { status: status(20000), receipt_handle })
             })),
             receive: Mutex::default(),
+            polls_wait: watch::Sender::new(false),
             streams: Mutex::default(),
         });
         let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -168,6 +174,11 @@ impl Peer {
     /// What each receive gets.
     pub fn on_receive(&self, answers: Vec<ReceiveMessageResponse>) {
         *self.scripts.receive.lock().unwrap() = answers;
+    }
+
+    /// Lets polls wait for messages, or ends their wait.
+    pub fn let_polls_wait(&self, wait: bool) {
+        self.scripts.polls_wait.send_replace(wait);
     }
 
     /// Says this on the open streams.
@@ -278,6 +289,8 @@ impl MessagingService for Service {
         &self,
         _: Request<ReceiveMessageRequest>,
     ) -> Result<Response<Self::ReceiveMessageStream>, GrpcStatus> {
+        self.tell(Event::Receiving);
+        self.0.polls_wait.subscribe().wait_for(|wait| !wait).await.unwrap();
         let answers = self.0.receive.lock().unwrap().clone();
         Ok(Response::new(Box::pin(tokio_stream::iter(answers.into_iter().map(Ok)))))
     }
@@ -346,6 +359,7 @@ impl MessagingService for Service {
         &self,
         request: Request<ChangeInvisibleDurationRequest>,
     ) -> Result<Response<ChangeInvisibleDurationResponse>, GrpcStatus> {
+        self.tell(Event::Changed(request.get_ref().clone()));
         let scripted = (self.0.change.lock().unwrap())(request.get_ref());
         reply(scripted).await
     }

@@ -1,8 +1,11 @@
 //! What keeps a client known to a scripted proxy: streams, settings, heartbeats, checks and handles.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consign_rocketmq::{Code, Consumer, Filter, Message, Producer, Readiness, Resolution, Subscription};
+
+use tokio::time::Instant;
 
 use crate::messages::telemetry_command::Command;
 use crate::messages::{
@@ -183,6 +186,56 @@ async fn changed_handle_replaces_the_old_one_only_when_the_server_said_ok() {
     let changed = consumer.change_invisible(kept.handle, wait, far()).await.unwrap();
 
     assert_eq!(changed.as_str(), "changed");
+}
+
+/// A proxy gives back at once what a cancelled poll brings, and a broker of 5.5.0 loses what is given back in the
+/// millisecond it was taken.
+#[tokio::test]
+async fn poll_whose_caller_is_gone_is_not_cancelled_and_gives_back_what_it_brings() {
+    let mut peer = Peer::start().await;
+    peer.on_receive(vec![delivery("1")]);
+    peer.let_polls_wait(true);
+    let consumer = consumer(&peer).await;
+    let wait = Duration::from_secs(1);
+    let poll = tokio::spawn(async move { consumer.receive(1, wait, wait).await });
+    peer.next("the poll", |event| matches!(event, Event::Receiving).then_some(())).await;
+
+    poll.abort();
+    assert!(soon("the end of the caller", poll).await.unwrap_err().is_cancelled());
+    peer.let_polls_wait(false);
+
+    let changed = |event| if let Event::Changed(request) = event { Some(request) } else { None };
+    let changed = peer.next("the message given back", changed).await;
+    assert_eq!(changed.receipt_handle, "handle-1");
+    assert_eq!(changed.invisible_duration.unwrap().seconds, 0);
+}
+
+/// The broker's record of the new time would have the key of the old one (`PopReviveService` of apache/rocketmq 5.5.0).
+#[tokio::test]
+async fn no_handle_is_changed_in_the_millisecond_it_was_given_out() {
+    const CHANGES: usize = 20;
+    let peer = Peer::start().await;
+    peer.on_receive(vec![delivery("1")]);
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let seen = came.clone();
+    peer.on_change(move |_| {
+        seen.lock().unwrap().push(Instant::now());
+        let receipt_handle = "changed".to_owned();
+        Reply::Answer(ChangeInvisibleDurationResponse { status: status(20000), receipt_handle })
+    });
+    let consumer = consumer(&peer).await;
+    let wait = Duration::from_secs(1);
+    let mut handle = consumer.receive(1, wait, wait).await.unwrap().remove(0).handle;
+
+    for _ in 0..CHANGES {
+        handle = consumer.change_invisible(handle, wait, far()).await.unwrap();
+    }
+
+    let came = came.lock().unwrap();
+    assert_eq!(came.len(), CHANGES);
+    // Each handle was given out after the change before it had come in.
+    let shortest = came.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+    assert!(shortest > Duration::from_millis(1), "{shortest:?} between two changes");
 }
 
 #[tokio::test]

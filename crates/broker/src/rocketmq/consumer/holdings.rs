@@ -186,11 +186,6 @@ impl<H> Holdings<H> {
         slots
     }
 
-    /// Nobody waits for the answers of the receives under way any more.
-    pub fn abandon_receives(&mut self) {
-        self.reserved = 0;
-    }
-
     /// A receive ended that had `slots` reserved, was asked for at `asked` and answered now.
     pub fn received(&mut self, slots: usize, arrivals: Vec<Arrival<H>>, asked: Monotonic, now: Monotonic) {
         self.reserved -= slots;

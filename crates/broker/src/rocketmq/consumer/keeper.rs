@@ -13,8 +13,9 @@ use super::SourceOptions;
 use super::holdings::{Answer, Ask, Call, Holdings, Settlement, Terms, Ticket};
 use super::mapping::arrival;
 
-/// How long a receive waits for a message. A proxy waits five seconds at least.
-const POLL: Duration = Duration::from_secs(10);
+/// How long a receive waits for a message: the least a proxy does. A consumer that dies leaves its polls behind, and what
+/// they take meanwhile is late, or lost by a broker that is not set up for it (docs/operations/rocketmq.md).
+const POLL: Duration = Duration::from_secs(5);
 /// No proxy gives more at once.
 const RECEIVE_MAX: usize = 32;
 /// Receives side by side at least, so that the next one is asked while an answer is read.
@@ -28,8 +29,9 @@ const CALL_WAIT: Duration = Duration::from_secs(3);
 /// Settlements in flight, and how many acknowledgements share one.
 const CALLS_MAX: usize = 8;
 const ACKS_PER_CALL: usize = 64;
-/// How long a closing source waits for the broker.
-pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// How long a closing source waits for the broker: a poll has to end by itself, since one that is cancelled may lose a
+/// message.
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(8);
 /// The pauses after a receive that failed.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -183,20 +185,11 @@ impl Keeper {
     }
 
     fn start(&mut self) {
-        if *self.shared.closing.borrow() {
-            self.abandon_receives();
-        } else {
+        if !*self.shared.closing.borrow() {
             self.count_lanes();
             self.start_receives();
         }
         self.start_calls();
-    }
-
-    /// A proxy gives back what it received for a call that was dropped; what was on the wire comes again in its time.
-    fn abandon_receives(&mut self) {
-        self.receiving = JoinSet::new();
-        self.counting = JoinSet::new();
-        self.shared.holdings().abandon_receives();
     }
 
     fn over(&mut self) -> bool {

@@ -15,47 +15,7 @@ use super::fixture::{Fixture, accepting};
 use super::unique;
 use crate::events::eventually;
 
-// The broker suite but for two of its behaviours, which are open: a consumer that was dropped, and a source over a
-// restart. docs/proof/rocketmq.md says what was seen.
-consign_conformance::expand_suite! {
-    on_5, RocketMq, broker,
-    publish: [
-        a_publish_is_confirmed_and_delivered_once_unchanged,
-        both_lanes_confirm,
-        a_message_without_a_route_is_unroutable,
-        a_binding_added_later_makes_the_message_routable,
-        returned_messages_are_told_from_their_neighbours,
-        many_publishes_at_once_are_each_confirmed,
-        a_large_body_is_delivered_unchanged,
-        a_binary_body_is_delivered_unchanged,
-        empty_and_null_payloads_are_told_apart,
-        names_in_any_script_are_delivered_unchanged,
-        an_odd_header_is_delivered_or_rejected_alone,
-        a_deadline_that_has_passed_is_never_confirmed,
-        a_dropped_publish_hurts_nobody,
-        a_reachable_destination_accepts,
-    ]
-    consume: [
-        an_ack_removes_the_message,
-        a_retry_delivers_the_message_again,
-        a_retried_message_does_not_hold_up_the_others,
-        two_sources_share_one_queue,
-        stop_ends_the_source_and_leaves_receipts_valid,
-        a_closed_source_leaves_behind_what_was_not_settled,
-        a_source_waits_for_messages_to_come,
-        a_dropped_next_loses_no_message,
-    ]
-    fault: [
-        a_confirmed_message_survives_a_restart,
-        a_frozen_broker_never_confirms,
-        swallowed_confirms_leave_the_outcome_unknown,
-        swallowed_publishes_are_never_confirmed,
-        a_cut_connection_leaves_the_outcome_open_and_heals,
-        a_connection_cut_in_the_middle_of_a_message_is_never_confirmed,
-        an_unreachable_broker_refuses_and_is_waited_for,
-        a_receipt_of_a_lost_connection_settles_nothing_of_the_next_one,
-    ]
-}
+consign_conformance::broker_suite!(on_5, RocketMq);
 
 struct RocketMq {
     fixture: Fixture,
