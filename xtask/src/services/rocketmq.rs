@@ -87,7 +87,7 @@ fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
         _ => "brokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
     };
     // Files are small, so that a start maps and a recovery reads little. Transactions are checked every second, so
-    // that tests see a check soon.
+    // that tests see a check soon. Without the merge buffer, consumers that die lose messages; `doctor` says so.
     format!(
         "brokerClusterName=DefaultCluster\n\
          brokerName=broker-a\n\
@@ -115,7 +115,8 @@ fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
          timerPrecisionMs=100\n\
          sendMessageThreadPoolNums=2\n\
          registerNameServerPeriod=10000\n\
-         enableControllerMode=false\n",
+         enableControllerMode=false\n\
+         enablePopBufferMerge=true\n",
         port = ports.broker,
         name_server = ports.name_server,
         folder = data.display(),

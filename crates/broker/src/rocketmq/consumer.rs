@@ -33,7 +33,8 @@ pub struct SourceOptions {
     pub prefetch: NonZeroU16,
     /// How long a message stays invisible to others after it was received. Choose it longer than the slowest handler and
     /// the wait in front of it: a message whose time ends comes again, counted as an attempt, and is extended only late and
-    /// a few times. Proxies grant 10 seconds to 12 hours by default.
+    /// a few times. It counts from the moment the message was asked for, which is up to five seconds before it came. Proxies
+    /// grant 10 seconds to 12 hours by default.
     pub invisible: Duration,
     /// The group is an ordered one (`consumeMessageOrderly`): messages of one message group are handed out one after
     /// another, and a refused one keeps its place until it is applied or given up.

@@ -10,6 +10,15 @@ const RELEASE_MIN: ServerVersion = ServerVersion { major: 5, minor: 3, patch: 0 
 pub(super) fn judge(broker: &str, settings: &BrokerSettings, version: Option<ServerVersion>) -> Vec<Finding> {
     let subject = format!("broker {broker:?}");
     let mut findings = vec![release(&subject, version), durability(&subject, settings)];
+    if settings.flag("enablePopBufferMerge") != Some(true) {
+        findings.push(Finding::warning(
+            "pop-redelivery",
+            subject.as_str(),
+            "enablePopBufferMerge is off: when a consumer dies or its connection breaks, the proxy gives back what its \
+             polls bring in the millisecond it was taken, and the broker loses such a message",
+            "set enablePopBufferMerge=true at the broker",
+        ));
+    }
     if settings.flag("autoCreateTopicEnable") != Some(false) {
         findings.push(Finding::warning(
             "topic-auto-create",
@@ -121,7 +130,8 @@ mod tests {
 
     use super::*;
 
-    const CLOSED: &str = "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false\n";
+    const CLOSED: &str =
+        "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false\nenablePopBufferMerge=true\n";
 
     const CURRENT: Option<ServerVersion> = Some(ServerVersion { major: 5, minor: 3, patch: 3 });
 
@@ -178,10 +188,23 @@ mod tests {
         assert_eq!(problems(&settings, Some(RELEASE_MIN)), []);
     }
 
+    /// What the broker hands out is kept under its millisecond (`PopReviveService` of apache/rocketmq 5.5.0).
+    #[test]
+    fn deliveries_that_are_not_merged_in_memory_are_a_warning() {
+        let durable = durable("SYNC_FLUSH", "brokerRole=SYNC_MASTER\ninSyncReplicas=2");
+        let off = durable.replace("enablePopBufferMerge=true", "enablePopBufferMerge=false");
+        let silent = durable.replace("enablePopBufferMerge=true", "");
+
+        for settings in [off, silent] {
+            assert_eq!(problems(&settings, CURRENT), [("pop-redelivery", Severity::Warning)]);
+        }
+    }
+
     /// apache/rocketmq#2744, #6657, #8801; a group that its first consumer creates is not ordered (#8154).
     #[test]
     fn topics_and_groups_created_by_accident_are_warnings() {
-        let settings = "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\n";
+        let settings =
+            "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\nenablePopBufferMerge=true\n";
         let open = format!("{settings}autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true");
         let wanted = [("topic-auto-create", Severity::Warning), ("group-auto-create", Severity::Warning)];
 

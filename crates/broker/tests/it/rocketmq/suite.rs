@@ -70,7 +70,8 @@ impl BrokerFixture for RocketMq {
             topic: self.topic().to_owned(),
             filter: Filter::All,
             prefetch: NonZeroU16::new(10).unwrap(),
-            invisible: Duration::from_secs(5),
+            // Some seconds longer than a poll: a message counts as held from the moment it was asked for.
+            invisible: Duration::from_secs(8),
             ordered: false,
             broker_retries: false,
             dead_letter_topic: false,
