@@ -7,6 +7,8 @@ mod relay;
 mod relay_process;
 mod scale;
 mod site;
+mod spans;
+mod topic;
 
 use crate::command::migrate;
 use crate::config::ConfigArguments;

@@ -5,7 +5,6 @@ mod timeline;
 
 use serde_json::json;
 
-use super::rounded;
 use crate::config::Config;
 use crate::output::{self, Table};
 
@@ -42,18 +41,14 @@ pub struct Arguments {
 /// Measures and prints.
 pub async fn run(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let figures = measure::latency(config, arguments).await?;
-    let millis = |micros: u64| {
-        #[expect(clippy::cast_precision_loss, reason = "no latency has 2^52 microseconds")]
-        rounded(micros as f64 / 1000.0)
-    };
     let Figures { latency, commit, late, events, lost } = &figures;
     let document = json!({
         "rate": arguments.rate, "seconds": arguments.seconds, "events": events, "lost": lost,
         "wakeup": !arguments.no_wakeup, "connections": arguments.connections,
-        "p50_ms": millis(latency.quantile(0.5)), "p99_ms": millis(latency.quantile(0.99)),
-        "p999_ms": millis(latency.quantile(0.999)), "max_ms": millis(latency.quantile(1.0)),
-        "commit_p50_ms": millis(commit.quantile(0.5)), "commit_p99_ms": millis(commit.quantile(0.99)),
-        "producers_late_p99_ms": millis(late.quantile(0.99)),
+        "p50_ms": latency.milliseconds(0.5), "p99_ms": latency.milliseconds(0.99),
+        "p999_ms": latency.milliseconds(0.999), "max_ms": latency.milliseconds(1.0),
+        "commit_p50_ms": commit.milliseconds(0.5), "commit_p99_ms": commit.milliseconds(0.99),
+        "producers_late_p99_ms": late.milliseconds(0.99),
     });
     if arguments.json {
         return Ok(output::print_json(&document)?);

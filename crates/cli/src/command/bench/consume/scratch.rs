@@ -1,13 +1,14 @@
 //! The bench's own tables, exchange and queue, beside the configured ones.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use consign_broker::rabbitmq::{Binding, ConnectOptions, Exchange, ExchangeKind, Queue, QueueKind, Topology};
 use consign_core::value::ValueType;
 use consign_store::mapping::{ComparisonColumn, Identifier, MarkerMapping};
 use consign_store::mysql::{Inbox, Schema};
 use sqlx::MySqlPool;
 
-use crate::config::{Config, DestinationConfig};
+use crate::command::bench::site;
+use crate::config::Config;
 use crate::parts::{self, MySqlStore, Store};
 
 /// The exchange and the queue.
@@ -38,15 +39,10 @@ pub struct Effects {
 impl Scratch {
     /// Creates everything; leftovers of an interrupted bench are replaced.
     pub async fn create(config: &Config) -> anyhow::Result<Self> {
+        let broker = site::rabbitmq(config, "bench consume")?;
         let Store::MySql(store) = parts::open_store(config).await? else {
             bail!("[store] url is not MySQL: bench consume measures a MySQL store");
         };
-        let broker = config.destinations.values().find_map(|destination| match destination {
-            DestinationConfig::RabbitMq(broker) => Some(broker.as_ref().clone()),
-            DestinationConfig::RocketMq(_) | DestinationConfig::Embedded(_) => None,
-        });
-        let broker =
-            broker.context("no destination is of type rabbitmq: bench consume reads from RabbitMQ")?;
         let scratch = Self { store, connect: parts::connect_options(&broker.url, &broker.tls)? };
         scratch.remove().await?;
         scratch.create_tables().await?;

@@ -20,10 +20,11 @@ use tokio::time::Instant;
 
 use crate::command::bench::relay_process::{RelayProcess, Task};
 use crate::command::bench::site::Site;
+use crate::command::bench::spans::Spans;
 use crate::config::Config;
 
 use super::Arguments;
-use super::timeline::{Spans, Timeline};
+use super::timeline::Timeline;
 
 /// The exchange, the queue and the outbox table.
 const NAME: &str = "consign_bench_latency";

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::command::bench::spans::Spans;
+
 /// Moments of events, in microseconds since a common origin. Every moment is noted once: copies of an event do not move it.
 pub struct Timeline {
     origin: Instant,
@@ -86,43 +88,9 @@ fn spans(from: &[AtomicU64], to: &[AtomicU64], first: u32) -> Spans {
     Spans::of(pairs.filter(|(_, to)| *to != 0).map(|(from, to)| to.saturating_sub(from)))
 }
 
-/// Spans in microseconds, sorted.
-#[derive(Debug)]
-pub struct Spans(Vec<u64>);
-
-impl Spans {
-    fn of(spans: impl Iterator<Item = u64>) -> Self {
-        let mut spans: Vec<u64> = spans.collect();
-        spans.sort_unstable();
-        Self(spans)
-    }
-
-    /// The smallest span that this share of all spans does not exceed; zero when there is none.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "shares are from 0 to 1, and no bench has 2^52 events"
-    )]
-    pub fn quantile(&self, share: f64) -> u64 {
-        let rank = (share * self.0.len() as f64).ceil() as usize;
-        self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_are_spans_that_occurred() {
-        let spans = Spans::of((1..=1000).rev());
-
-        let figures = [0.0, 0.5, 0.99, 0.999, 1.0].map(|share| spans.quantile(share));
-
-        assert_eq!(figures, [1, 500, 990, 999, 1000]);
-        assert_eq!(Spans::of(std::iter::empty()).quantile(0.5), 0);
-    }
 
     #[test]
     fn only_the_first_copy_counts_and_what_never_came_is_missing() {
@@ -134,6 +102,6 @@ mod tests {
         assert!(!timeline.delivered(7), "not the bench's");
 
         assert_eq!(timeline.missing(), 2);
-        assert_eq!(timeline.latencies(0).0.len(), 1);
+        assert_eq!(timeline.latencies(0).count(), 1);
     }
 }

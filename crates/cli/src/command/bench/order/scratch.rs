@@ -47,18 +47,11 @@ impl Scratch {
     pub async fn remove(&self) -> anyhow::Result<()> {
         self.site.sql(format!("DROP TABLE IF EXISTS {TABLE}")).await?;
         for own in ["consign_partition", "consign_relay"] {
-            if self.has_table(own).await? {
+            if self.site.has_table(own).await? {
                 self.site.sql(format!("DELETE FROM {own} WHERE outbox = '{TABLE}'")).await?;
             }
         }
         self.site.delete_queue(NAME).await
-    }
-
-    async fn has_table(&self, name: &str) -> anyhow::Result<bool> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM information_schema.tables
-                       WHERE table_schema = DATABASE() AND table_name = ?)";
-        let found: i64 = sqlx::query_scalar(sql).bind(name).fetch_one(self.site.pool()).await?;
-        Ok(found != 0)
     }
 
     /// Empties the queue, and replaces the table's rows by `events` NEW ones of `aggregates` aggregates, whose versions count from 1 each.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 use consign::adapters::AnyDestination;
 use consign::clock::ProcessClock;
 use consign_broker::rabbitmq::{
@@ -11,19 +11,13 @@ use consign_broker::rabbitmq::{
     RabbitMqDestination, Topology,
 };
 use consign_broker::rocketmq::Admin;
-use consign_rocketmq::{Producer, TopicKind};
-use tokio::time::Instant;
+use consign_rocketmq::TopicKind;
 
+use crate::command::bench::topic::{self, QUEUES};
 use crate::config::{Config, DestinationConfig, MessageType, RabbitMqConfig, RocketMqConfig, TlsFiles};
 use crate::parts;
 
 use super::scratch::NAME;
-
-/// How many queues the topic has, as many as a declared one by default.
-const TOPIC_QUEUES: u32 = 8;
-/// A new topic is known to every proxy within this.
-const ROUTE_DEADLINE: Duration = Duration::from_mins(1);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The first broker of the config.
 pub enum Broker {
@@ -43,11 +37,7 @@ impl Broker {
                     return Ok(Self::RabbitMq { config: broker.clone(), connect });
                 }
                 DestinationConfig::RocketMq(cluster) => {
-                    let admin = parts::rocketmq::admin(cluster)?.with_context(|| {
-                        format!(
-                            "destination {name} has no name_servers: bench relay makes a topic of its own"
-                        )
-                    })?;
+                    let admin = topic::admin(name, cluster, "bench relay")?;
                     let mut config = cluster.clone();
                     // Order and delays cost what they cost; this is the bench of a drain without them.
                     config.message_type = MessageType::Normal;
@@ -64,8 +54,7 @@ impl Broker {
         match self {
             Self::RabbitMq { connect, .. } => topology().apply(connect).await?,
             Self::RocketMq { config, admin } => {
-                admin.create_topic(NAME, TopicKind::Normal, TOPIC_QUEUES).await?;
-                await_route(config).await?;
+                topic::create(admin, config, NAME, TopicKind::Normal).await?;
             }
         }
         Ok(())
@@ -127,7 +116,7 @@ impl Broker {
                 let _ = write!(
                     text,
                     "type = \"rocketmq\"\nendpoints = {further:?}\naccept_statuses = {accepted:?}\n\
-                     topic = [{{ name = \"{NAME}\", queues = {TOPIC_QUEUES} }}]\n"
+                     topic = [{{ name = \"{NAME}\", queues = {QUEUES} }}]\n"
                 );
                 NAME
             }
@@ -157,18 +146,6 @@ impl Broker {
             }
         })
     }
-}
-
-async fn await_route(config: &RocketMqConfig) -> anyhow::Result<()> {
-    let options = parts::rocketmq::connect_options(config)?;
-    let producer = Producer::start(&options, [NAME.to_owned()]).await?;
-    let end = Instant::now() + ROUTE_DEADLINE;
-    while let Err(error) = producer.route(NAME, Instant::now() + options.request_timeout).await {
-        ensure!(Instant::now() < end, "topic {NAME} did not come up within {ROUTE_DEADLINE:?}: {error}");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    producer.close().await;
-    Ok(())
 }
 
 fn write_tls(text: &mut String, tls: &TlsFiles) {
