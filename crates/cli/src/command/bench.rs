@@ -9,6 +9,7 @@ mod scale;
 mod site;
 mod spans;
 mod topic;
+mod transaction;
 
 use crate::command::migrate;
 use crate::config::ConfigArguments;
@@ -33,6 +34,8 @@ enum What {
     Consume(consume::Arguments),
     /// How fast a relay keeps the order of every aggregate, against one that keeps none; and whether it does when killed.
     Order(order::Arguments),
+    /// How fast transaction messages of RocketMQ are sent, against the same local transactions without messages.
+    Transaction(transaction::Arguments),
     /// What a claim costs among many SENT rows, with a backlog, behind locked rows and beside a purge.
     Scale(scale::Arguments),
 }
@@ -48,6 +51,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         What::Latency(arguments) => latency::run(&config, &arguments).await?,
         What::Consume(arguments) => consume::run(&config, &arguments).await?,
         What::Order(arguments) => order::run(&config, &arguments).await?,
+        What::Transaction(arguments) => Box::pin(transaction::run(&config, &arguments)).await?,
         What::Scale(arguments) => Box::pin(scale::run(&config, &arguments)).await?,
     }
     Ok(Exit::Fine)

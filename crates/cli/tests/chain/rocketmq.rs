@@ -20,6 +20,8 @@ use toml::{Table, Value};
 use crate::harness::{Child, World, require_failpoints};
 use crate::post::{must, run, store_url};
 
+mod benches;
+
 /// Long enough for deliveries of a killed consumer to come again, several times.
 const DEADLINE: Duration = Duration::from_mins(3);
 /// How long deliveries of a killed consumer stay hidden: the least that the config takes.
