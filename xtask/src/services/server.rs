@@ -87,6 +87,9 @@ pub fn up(site: &Site, service: Service) -> Result<Raised> {
     if let Some(first) = service.joins() {
         join_cluster(site, service, first, &program)?;
     }
+    if let (Some(leader), Some(_)) = (leader(site, service), service.rocketmq_ports(site.port_base)) {
+        rocketmq::calm(leader.pid)?;
+    }
     say(&format!(
         "{}: up on 127.0.0.1:{} (initialised in {:.1} s, started in {:.1} s)",
         service.name(),
