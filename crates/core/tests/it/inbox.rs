@@ -3,6 +3,7 @@
 mod batch;
 pub mod memory;
 mod parked;
+mod worker;
 
 use consign_core::delivery::{Delivery, Message};
 use consign_core::event::EventId;

@@ -89,6 +89,8 @@ struct State {
     effects: Vec<String>,
     conflicts: Vec<String>,
     dead: Vec<String>,
+    parked: Vec<String>,
+    retries: Vec<Duration>,
     steps: Vec<Step>,
     faults: VecDeque<Fault>,
     marked: Vec<String>,
@@ -148,6 +150,20 @@ impl Memory {
 
     pub fn dead(&self) -> Vec<String> {
         self.state().dead.clone()
+    }
+
+    /// What was parked, in words.
+    pub fn parked(&self) -> Vec<String> {
+        self.state().parked.clone()
+    }
+
+    pub fn note_parked(&self, parked: String) {
+        self.state().parked.push(parked);
+    }
+
+    /// After how long each delivery that was handed back is to come again.
+    pub fn retries(&self) -> Vec<Duration> {
+        self.state().retries.clone()
     }
 
     pub fn steps(&self) -> Vec<Step> {
@@ -321,8 +337,10 @@ impl Receipt for Handle {
         Ok(())
     }
 
-    async fn retry(self, _: Duration) -> Result<(), ReceiptLost> {
-        self.0.state().steps.push(Step::Retry);
+    async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
+        let mut state = self.0.state();
+        state.steps.push(Step::Retry);
+        state.retries.push(delay);
         Ok(())
     }
 

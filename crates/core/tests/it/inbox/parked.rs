@@ -21,8 +21,11 @@ use super::memory::{Award, Handle, Memory, Step, run};
 use super::operation;
 
 impl Parking for Memory {
-    async fn park(&self, _: &ParkDelivery<'_>) -> Result<(), StoreError> {
-        self.step(Step::Park)
+    async fn park(&self, delivery: &ParkDelivery<'_>) -> Result<(), StoreError> {
+        self.step(Step::Park)?;
+        let ParkDelivery { reason, detail, attempts, step, delay, .. } = delivery;
+        self.note_parked(format!("{reason:?} {step:?} after {attempts} attempts for {delay:?}: {detail}"));
+        Ok(())
     }
 
     async fn due(&self, _: &str, _: u32, _: Duration) -> Result<Vec<ParkedDelivery>, StoreError> {
