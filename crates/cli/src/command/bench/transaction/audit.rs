@@ -52,7 +52,9 @@ mod tests {
 
     fn findings(read: &[u32], committed: &[u32]) -> Findings {
         let mut audit = Audit::default();
-        read.iter().for_each(|order| audit.read(*order));
+        for order in read {
+            audit.read(*order);
+        }
         audit.against(&committed.iter().copied().collect())
     }
 

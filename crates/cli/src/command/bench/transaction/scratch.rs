@@ -81,7 +81,7 @@ impl Scratch {
             let delete = format!("DELETE FROM consign_transaction WHERE transaction_key IN ({places})");
             // Places for values, and no value.
             let delete = sqlx::query(sqlx::AssertSqlSafe(delete));
-            keys.iter().fold(delete, |delete, key| delete.bind(key)).execute(self.pool()).await?;
+            keys.iter().fold(delete, sqlx::query::Query::bind).execute(self.pool()).await?;
         }
         Ok(())
     }
