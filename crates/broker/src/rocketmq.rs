@@ -20,11 +20,11 @@ pub use destination::{DestinationOptions, EmptyBody, MessageType, RocketMqDestin
 pub use topology::{Applied, Group, Topic, Topology, TopologyError, Transactions, without_name_server};
 pub use transaction::{RocketMqHalves, RocketMqLedger, RocketMqOrphan};
 
-/// How to reach proxies, which messages of a topic are wanted, and why a client did not start.
-pub use consign_rocketmq::{Filter, Options, StartError};
+/// How to reach proxies and who calls, which messages of a topic are wanted, and why a client did not start.
+pub use consign_rocketmq::{Credentials, Filter, Options, StartError, Subscription};
 
 /// How to reach name servers and brokers for administration, and what kinds of topics there are.
 pub use consign_rocketmq::{
     TopicKind,
-    admin::{Admin, AdminError, AdminOptions, Credentials, StoredMessage},
+    admin::{Admin, AdminError, AdminOptions, StoredMessage},
 };

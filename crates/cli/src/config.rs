@@ -38,8 +38,9 @@ pub use attempts::AttemptConfig;
 pub use checker::Environment;
 pub use consumer::{ConsumerConfig, OnConflict};
 pub use destination::{
-    DeadLetterStrategy, DestinationConfig, EmbeddedConfig, EmptyBody, ExchangeKind, MessageType, Overflow,
-    QueueConfig, QueueKind, RabbitMqConfig, RocketMqConfig, StoredStatus, TlsFiles, TopicConfig, TopicKind,
+    DeadLetterStrategy, DestinationConfig, EmbeddedConfig, EmptyBody, ExchangeKind, GroupConfig, MessageType,
+    Overflow, QueueConfig, QueueKind, RabbitMqConfig, RocketMqConfig, StoredStatus, TlsFiles, TopicConfig,
+    TopicKind,
 };
 pub use filter::FilterConfig;
 pub use horizon::Horizon;

@@ -239,6 +239,10 @@ mod tests {
             Err(InvalidTransition::Malformed("NEW=>PAID".into()))
         );
         assert_eq!(Transitions::parse(["->NEW", "NEW->"]), Err(InvalidTransition::Malformed("NEW->".into())));
+        assert_eq!(
+            Transitions::parse(["->A", "A->B->C"]),
+            Err(InvalidTransition::Malformed("A->B->C".into()))
+        );
         assert_eq!(Transitions::parse(["NEW->PAID"]), Err(InvalidTransition::NoFirst));
         assert_eq!(Transitions::parse([]), Err(InvalidTransition::NoFirst));
     }

@@ -205,6 +205,35 @@ mod tests {
         assert!(!amount(Value::Integer(1)).matches(&StoredMarker::default()));
     }
 
+    #[test]
+    fn a_fingerprint_of_any_version_needs_its_column() {
+        let fingerprint = || Comparison::fingerprint_of(&Json::parse(b"{}").unwrap());
+        let by = |comparison, earlier: Vec<Comparison>| {
+            let earlier = earlier.into_iter().zip(1..);
+            let earlier = earlier.map(|(comparison, version)| EarlierComparison { version, comparison });
+            Operation { comparison, earlier: earlier.collect(), ..Operation::default() }
+        };
+        let columns = || amount(Value::Integer(1));
+
+        assert!(by(fingerprint(), vec![]).uses_fingerprint());
+        assert!(by(columns(), vec![columns(), fingerprint()]).uses_fingerprint());
+        assert!(!by(columns(), vec![columns()]).uses_fingerprint());
+    }
+
+    #[test]
+    fn a_fingerprint_matches_itself_alone() {
+        let one = Comparison::fingerprint_of(&Json::parse(br#"{"a":1.0,"b":2}"#).unwrap());
+        let Comparison::Fingerprint(digest) = &one else { panic!("{one:?}") };
+        let other = Comparison::fingerprint_of(&Json::parse(br#"{"a":1,"b":3}"#).unwrap());
+        let marker = StoredMarker { fingerprint: Some(digest.clone()), ..StoredMarker::default() };
+
+        // printf '{"a":1,"b":2}' | sha256sum
+        assert_eq!(digest, "43258cff783fe7036d8a43033f830adfc60ec037382473548ac742b888292777");
+        assert_eq!(one.text(), format!("fingerprint={digest}"));
+        assert!(one.matches(&marker) && !other.matches(&marker));
+        assert!(!one.matches(&StoredMarker::default()));
+    }
+
     /// A field that is added later must not turn history into conflicts.
     #[test]
     fn a_marker_is_judged_by_the_version_that_wrote_it() {

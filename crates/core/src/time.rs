@@ -48,3 +48,18 @@ pub trait Draw {
         f64::from(u32::from_le_bytes([a, b, c, d])) / (f64::from(u32::MAX) + 1.0)
     }
 }
+
+/// Draws the same fraction always.
+#[cfg(test)]
+pub(crate) struct Fixed(pub f64);
+
+#[cfg(test)]
+impl Draw for Fixed {
+    fn bits(&mut self) -> [u8; 16] {
+        [0; 16]
+    }
+
+    fn fraction(&mut self) -> f64 {
+        self.0
+    }
+}

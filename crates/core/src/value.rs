@@ -171,6 +171,26 @@ mod tests {
     }
 
     #[test]
+    fn a_column_holds_a_value_by_what_it_means_and_text_to_the_byte() {
+        let json = Value::Json(r#"{"a":1,"b":2}"#.into());
+        for (value, text, same, other) in [
+            (Value::Integer(7), "7", ["7", "7.0"], ["8", "seven"]),
+            (Value::Decimal("0.5".into()), "0.5", ["0.50", "5e-1"], ["0.51", ""]),
+            (Value::Text("a".into()), "a", ["a", "a"], ["A", "a "]),
+            (Value::Boolean(true), "true", ["1", "1"], ["0", "true"]),
+            (Value::Boolean(false), "false", ["0", "0"], ["1", "false"]),
+            (json, r#"{"a":1,"b":2}"#, [r#"{"b": 2.0, "a": 1}"#, r#"{"a":1,"b":2}"#], ["{}", "nothing"]),
+        ] {
+            assert_eq!(value.text(), text);
+            assert!(same.into_iter().all(|stored| value.same_as_stored(Some(stored))), "{value:?}");
+            assert!(!other.into_iter().any(|stored| value.same_as_stored(Some(stored))), "{value:?}");
+            assert!(!value.same_as_stored(None), "{value:?}");
+        }
+        assert!(Value::Null.same_as_stored(None) && !Value::Null.same_as_stored(Some("")));
+        assert_eq!(Value::Null.text(), "");
+    }
+
+    #[test]
     fn what_is_no_time_is_refused_with_what_it_is_instead() {
         for (text, refusal) in [
             ("2026-01-31T23:59:59", "is a time without an offset, not a timestamp"),

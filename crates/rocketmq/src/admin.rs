@@ -21,14 +21,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 pub use broker::{Broker, BrokerSettings, ServerVersion};
-pub use command::Credentials;
 pub use consumers::{Consumers, GroupConfig, Subscribed};
 pub use error::AdminError;
 pub use messages::Pulled;
 pub use stored::{StoredMessage, is_system_property};
 pub use topic::{Route, RouteQueues, TopicConfig};
 
-use crate::TopicKind;
+use crate::credentials::Credentials;
+use crate::topic_kind::TopicKind;
 use broker::{ClusterInfo, Table};
 use command::Command;
 use topic::RouteData;

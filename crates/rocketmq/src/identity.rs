@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use tonic::Request;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
+use crate::credentials::Credentials;
 use crate::error::StartError;
 use crate::generated::messages::{Language, Resource, Ua};
-use crate::options::{Credentials, Options};
+use crate::options::Options;
 use crate::signature::hmac_sha1;
 
 /// The protocol generation this client speaks as. Proxies compare it with 5.0.3 to choose between two error codes

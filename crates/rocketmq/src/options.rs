@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::credentials::Credentials;
+
 const QUERY_KEYS: &str = "namespace, connection_timeout, request_timeout, cacertfile, certfile, keyfile, \
                           server_name_indication";
 
@@ -71,21 +73,6 @@ impl fmt::Display for Address {
         } else {
             write!(formatter, "{}:{}", self.host, self.port)
         }
-    }
-}
-
-/// An access key and its secret. `Debug` never shows the secret.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The access key, which is a user name under ACL 2.0.
-    pub access_key: String,
-    /// The secret key.
-    pub secret_key: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Credentials({}:***)", self.access_key)
     }
 }
 

@@ -29,12 +29,15 @@ pub enum Service {
     Rocketmq,
     /// The same, but it asks for a replica that is not there: every send is stored and answered with a doubt.
     Rocketmqsync,
-    /// The same, but it waits for the disk, and gives up after a millisecond.
+    /// The same, but who calls must sign in, and it waits for the disk and gives up at once.
     Rocketmqflush,
 }
 
 /// Stands for the three nodes of a cluster.
 pub const CLUSTER_NAME: &str = "rabbitmq-cluster";
+
+/// User and secret of the one account, where a RocketMQ wants its callers to sign in.
+pub const ROCKETMQ_ACCOUNT: (&str, &str) = ("consign", "secret-of-the-tests");
 
 /// What is brought into one folder together.
 #[derive(Debug)]
@@ -293,8 +296,10 @@ impl Service {
             | Self::Rabbitmqc3 => {
                 format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
             }
-            Self::Rocketmq | Self::Rocketmqsync | Self::Rocketmqflush => {
-                format!("rocketmq://127.0.0.1:{port}")
+            Self::Rocketmq | Self::Rocketmqsync => format!("rocketmq://127.0.0.1:{port}"),
+            Self::Rocketmqflush => {
+                let (user, secret) = ROCKETMQ_ACCOUNT;
+                format!("rocketmq://{user}:{secret}@127.0.0.1:{port}")
             }
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::catalog::{RocketmqPorts, Service};
+use super::catalog::{ROCKETMQ_ACCOUNT, RocketmqPorts, Service};
 use super::maven;
 use super::program::Program;
 use super::site::Site;
@@ -39,7 +39,7 @@ pub fn configure(site: &Site, service: Service) -> Result<()> {
     let name_server = format!("bindAddress=127.0.0.1\nlistenPort={}\n", ports.name_server);
     fs::write(data.join("namesrv.conf"), name_server)?;
     fs::write(data.join("broker.conf"), broker(service, ports, &data))?;
-    let proxy = proxy(service.port(site.port_base), ports, &site.certificates(service), service);
+    let proxy = proxy(site, service, ports);
     fs::write(data.join("proxy.json"), format!("{proxy:#}\n"))?;
     let store = data.join("store/config");
     if !store.join("topics.json").exists() {
@@ -100,9 +100,13 @@ fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
         Service::Rocketmqsync => {
             "brokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\ninSyncReplicas=2\nslaveTimeout=100\n"
         }
-        Service::Rocketmqflush => "brokerRole=ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nsyncFlushTimeout=1\n",
+        Service::Rocketmqflush => "brokerRole=ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nsyncFlushTimeout=0\n",
         _ => "brokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
     };
+    let accounts = accounts(service, data).iter().fold(String::new(), |lines, (key, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        lines + &format!("{key}={value}\n")
+    });
     // Files are small, so that a start maps and a recovery reads little. Transactions are checked every second, so
     // that tests see a check soon. Without the merge buffer, consumers that die lose messages; `doctor` says so.
     format!(
@@ -133,14 +137,16 @@ fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
          sendMessageThreadPoolNums=2\n\
          registerNameServerPeriod=10000\n\
          enableControllerMode=false\n\
-         enablePopBufferMerge=true\n",
+         enablePopBufferMerge=true\n\
+         {accounts}",
         port = ports.broker,
         name_server = ports.name_server,
         folder = data.display(),
     )
 }
 
-fn proxy(port: u16, ports: RocketmqPorts, certificates: &Path, service: Service) -> Value {
+fn proxy(site: &Site, service: Service, ports: RocketmqPorts) -> Value {
+    let (port, data) = (service.port(site.port_base), &site.data(service));
     let mut settings = json!({
         "rocketMQClusterName": "DefaultCluster",
         "proxyMode": "LOCAL",
@@ -159,11 +165,38 @@ fn proxy(port: u16, ports: RocketmqPorts, certificates: &Path, service: Service)
         "transactionHeartbeatPeriodSecond": 2,
     });
     if service.tls_port(0).is_some() {
+        let certificates = site.certificates(service);
         settings["tlsTestModeEnable"] = json!(false);
         settings["tlsKeyPath"] = json!(certificates.join("server.key"));
         settings["tlsCertPath"] = json!(certificates.join("server.pem"));
     }
+    for (key, value) in accounts(service, data) {
+        settings[key] = value;
+    }
     settings
+}
+
+/// What makes callers sign in, the same for broker and proxy; nothing for most services. Whoever signs in may do everything.
+fn accounts(service: Service, data: &Path) -> Vec<(&'static str, Value)> {
+    const PROVIDERS: &str = "org.apache.rocketmq.auth.authentication.provider";
+    if service != Service::Rocketmqflush {
+        return Vec::new();
+    }
+    let (user, secret) = ROCKETMQ_ACCOUNT;
+    let provider = |name: &str| json!(format!("{PROVIDERS}.{name}"));
+    vec![
+        ("authenticationEnabled", json!(true)),
+        ("authenticationProvider", provider("DefaultAuthenticationProvider")),
+        ("authenticationMetadataProvider", provider("LocalAuthenticationMetadataProvider")),
+        // A text that holds an object, for both. The account is made at the start.
+        ("initAuthenticationUser", json!(json!({ "username": user, "password": secret }).to_string())),
+        (
+            "innerClientAuthenticationCredentials",
+            json!(json!({ "accessKey": user, "secretKey": secret }).to_string()),
+        ),
+        // The broker keeps accounts there, whatever it is told; the proxy beside it opens the same store.
+        ("authConfigPath", json!(data.join("store/config"))),
+    ]
 }
 
 /// The file that a broker keeps its topics in: written beforehand, they cost no call of an administration tool.

@@ -80,9 +80,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             self.arm(now);
             std::future::poll_fn(|context| self.poll(context)).await;
         }
-        // From here on sending fails at the handles; what was sent before is still answered.
+        // From here on sending fails at the handles; what was sent before is still answered. A request may be half
+        // way into the queue at this moment, which only `recv` waits for: left there, it would never be answered.
         self.commands.close();
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.commands.recv().await {
             self.session.refuse(command);
         }
         // Nobody depends on the outcome.

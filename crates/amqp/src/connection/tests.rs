@@ -177,3 +177,33 @@ async fn acks_behind_a_publish_that_was_taken_back_are_written() {
         assert_eq!(frame(&mut server).await, ack(tag, 0));
     }
 }
+
+/// However a publish and the end of its connection fall together, the publish is answered: one without a verdict
+/// would hold its place in the window for ever. The system stops threads between any two instructions, most often
+/// when there are more of them than processors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_publish_is_answered_while_the_connection_ends() {
+    const ROUNDS: usize = 300;
+    const PUBLISHING: usize = 8;
+    for round in 0..ROUNDS {
+        let (_consumer, _handles, publisher, server) = holding(64 * 1024, 1).await;
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let publish_to_the_end = |publisher: Publisher| {
+            std::thread::spawn(move || {
+                let mut verdicts = Vec::new();
+                while publisher.is_open() {
+                    verdicts.push(publisher.publish(message("asked"), deadline));
+                }
+                verdicts
+            })
+        };
+        let publishing: Vec<_> = (0..PUBLISHING).map(|_| publish_to_the_end(publisher.clone())).collect();
+        drop(server);
+        for verdicts in publishing {
+            for verdict in tokio::task::spawn_blocking(|| verdicts.join().unwrap()).await.unwrap() {
+                let answered = timeout(Duration::from_secs(20), verdict).await;
+                assert!(answered.is_ok(), "no verdict in round {round}");
+            }
+        }
+    }
+}

@@ -12,8 +12,8 @@ mod topics;
 use std::time::Duration;
 
 use consign_core::finding::Finding;
-use consign_rocketmq::TopicKind;
 use consign_rocketmq::admin::{Admin, AdminError, Broker, GroupConfig, TopicConfig};
+use consign_rocketmq::{Subscription, TopicKind};
 
 /// Topics and groups, and what transaction messages need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub struct Group {
     pub ordered: bool,
     /// How often a message is delivered again before it goes to the group's dead-letter topic.
     pub retries: u32,
-    /// The topics it consumes.
-    pub topics: Vec<String>,
+    /// What it consumes.
+    pub subscriptions: Vec<Subscription>,
 }
 
 /// What the check-back has to bear.
@@ -187,6 +187,7 @@ impl Topology {
             let found = existing.get(&group.name);
             findings.extend(groups::compare(group, &broker.name, found));
             if found.is_some() {
+                findings.extend(groups::check_members(group, admin, broker).await?);
                 findings.extend(groups::check_starts(group, admin, broker).await?);
             }
         }
@@ -224,6 +225,19 @@ impl Topic {
 }
 
 impl Group {
+    /// An error for every master that knows members of the group with another subscription: together with them, messages
+    /// get lost.
+    ///
+    /// # Errors
+    /// A name server or broker could not be asked.
+    pub async fn check_members(&self, admin: &Admin) -> Result<Vec<Finding>, AdminError> {
+        let mut findings = Vec::new();
+        for broker in admin.masters().await? {
+            findings.extend(groups::check_members(self, admin, &broker).await?);
+        }
+        Ok(findings)
+    }
+
     fn config(&self) -> GroupConfig {
         GroupConfig::new(self.name.as_str(), self.ordered, self.retries)
     }

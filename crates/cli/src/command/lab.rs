@@ -2,6 +2,7 @@
 //! consign.
 //!
 //! - `scenario`: the windows, one file each; `rig`: runs a side as processes that really die; `life`: such a process
+//! - `halves`: transaction messages of RocketMQ, both ways
 //! - `chain`, `shop`: the side with consign; `mailbox`, `memory`, `database`: what hand-written code uses
 //! - `site`, `place`, `servers`: where a side runs; `line`: what breaks around it
 //! - `audit`: what a side came to; `record`: what happened when; `report`, `html`, `text`: how it is told
@@ -9,6 +10,7 @@
 mod audit;
 mod chain;
 mod database;
+mod halves;
 mod html;
 pub mod life;
 mod line;
@@ -24,6 +26,7 @@ mod shop;
 mod site;
 mod text;
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
@@ -45,12 +48,15 @@ use text::Language;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  consign lab\n  consign lab --only commit-then-send --json\n  consign lab --html lab.html --language zh\n  \
-                  consign lab --mysql 'mysql://root:${PASSWORD}@127.0.0.1:3306/mysql' --rabbitmq amqp://127.0.0.1/ --only rabbitmq\n\n\
+                  consign lab --mysql 'mysql://root:${PASSWORD}@127.0.0.1:3306/mysql' --rabbitmq amqp://127.0.0.1/ --only rabbitmq\n  \
+                  consign lab --only rocketmq --mysql mysql://root@127.0.0.1:3306/mysql --rocketmq rocketmq://127.0.0.1:8081 \
+                  --rocketmq-name-servers 127.0.0.1:9876\n\n\
                   Without servers everything runs on SQLite and the embedded queue. Exit code 1: a naive side did not show its \
                   defect, or a side with consign has one."
 )]
 pub struct Arguments {
-    /// Only this scenario, or this backend: embedded, rabbitmq (with MySQL) or redis (with both). May be repeated.
+    /// Only this scenario, or this backend: embedded, rabbitmq or rocketmq (with MySQL), or redis (with MySQL and RabbitMQ).
+    /// May be repeated. A backend without named servers takes those of `cargo xtask services urls`.
     #[arg(long, value_name = "ID|BACKEND")]
     only: Vec<String>,
     #[command(flatten)]
@@ -68,6 +74,8 @@ pub struct Arguments {
 
 /// How many scenarios run at a time.
 const SIDE_BY_SIDE: usize = 4;
+/// The same on RocketMQ, where sides mostly wait for invisible times to end; each has a topic and a group of its own.
+const SIDE_BY_SIDE_WAITING: usize = 8;
 
 /// A scenario on a backend, and what its two sides came to.
 struct Compared {
@@ -109,18 +117,28 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 async fn compare(arguments: &Arguments) -> anyhow::Result<Vec<Compared>> {
-    let servers = Servers::of(&arguments.servers)?;
+    let on_servers = |word: &String| match Window::from_str(word, false) {
+        Ok(id) => !id.backends().contains(&Backend::Embedded),
+        Err(_) => Backend::ALL.iter().any(|it| *it != Backend::Embedded && it.name() == word),
+    };
+    let servers = Servers::of(&arguments.servers, arguments.only.iter().any(on_servers))?;
     let chosen = choose(&arguments.only, &servers)?;
     let site = &Site::new(servers)?;
     site.reach(&chosen.iter().map(|(_, backend)| *backend).collect::<Vec<_>>()).await?;
-    let running = futures_util::stream::iter(chosen)
-        .map(|(id, backend)| async move {
-            let naive = rig::run(site, backend, id, Side::Naive).await?;
-            let consign = rig::run(site, backend, id, Side::Consign).await?;
-            anyhow::Ok(Compared { id, backend, naive, consign })
-        })
-        .buffered(SIDE_BY_SIDE)
-        .try_collect();
+    let (mut waiting, busy): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|(_, backend)| *backend == Backend::RocketMq);
+    // Behind each death is a wait: the longest come first.
+    waiting.sort_by_key(|(id, _)| Reverse(id.deaths(Side::Naive)));
+    let running = async {
+        let (mut compared, waited) = tokio::try_join!(
+            compare_all(site, busy, SIDE_BY_SIDE),
+            compare_all(site, waiting, SIDE_BY_SIDE_WAITING)
+        )?;
+        compared.extend(waited);
+        compared
+            .sort_by_key(|compared| (Window::ALL.iter().position(|id| *id == compared.id), compared.backend));
+        anyhow::Ok(compared)
+    };
     let compared = tokio::select! {
         compared = running => compared,
         _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
@@ -129,6 +147,23 @@ async fn compare(arguments: &Arguments) -> anyhow::Result<Vec<Compared>> {
     let compared = compared?;
     cleared?;
     Ok(compared)
+}
+
+async fn compare_all(
+    site: &Site,
+    chosen: Vec<(Window, Backend)>,
+    side_by_side: usize,
+) -> anyhow::Result<Vec<Compared>> {
+    let comparing = futures_util::stream::iter(chosen).map(|(id, backend)| async move {
+        let sides = (rig::run(site, backend, id, Side::Naive), rig::run(site, backend, id, Side::Consign));
+        let (naive, consign) = if backend == Backend::RocketMq {
+            tokio::try_join!(sides.0, sides.1)?
+        } else {
+            (sides.0.await?, sides.1.await?)
+        };
+        anyhow::Ok(Compared { id, backend, naive, consign })
+    });
+    comparing.buffer_unordered(side_by_side).try_collect().await
 }
 
 /// What is run: every scenario on every backend there is, or what `--only` leaves of that.
@@ -141,18 +176,20 @@ fn choose(only: &[String], servers: &Servers) -> anyhow::Result<Vec<(Window, Bac
             (Ok(id), None) => ids.push(id),
             (Err(_), None) => {
                 let known: Vec<&str> = Window::ALL.iter().map(|id| id.name()).collect();
-                let text =
-                    format!("{word:?} is neither embedded, rabbitmq, redis nor one of {}", known.join(", "));
+                let text = format!(
+                    "{word:?} is neither embedded, rabbitmq, redis, rocketmq nor one of {}",
+                    known.join(", ")
+                );
                 return Err(refused("--only", text));
             }
         }
     }
     let available = servers.backends();
     if let Some(missing) = backends.iter().find(|backend| !available.contains(backend)) {
-        let needs = if *missing == Backend::Redis {
-            "--mysql, --rabbitmq and --redis"
-        } else {
-            "--mysql and --rabbitmq"
+        let needs = match missing {
+            Backend::Redis => "--mysql, --rabbitmq and --redis",
+            Backend::RocketMq => "--mysql, --rocketmq and --rocketmq-name-servers",
+            Backend::RabbitMq | Backend::Embedded => "--mysql and --rabbitmq",
         };
         return Err(refused(
             "--only",

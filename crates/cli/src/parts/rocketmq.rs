@@ -7,24 +7,22 @@ use anyhow::Context;
 use consign::clock::ProcessClock;
 use consign_broker::rocketmq::{
     self, Admin, AdminOptions, DestinationOptions, Group, RocketMqDestination, RocketMqHalves,
-    RocketMqSource, SourceOptions, Topic, Topology, Transactions,
+    RocketMqSource, SourceOptions, Subscription, Topic, Topology, Transactions,
 };
+use consign_core::finding::Finding;
 use consign_core::route::DestinationName;
 use consign_rocketmq::{Address, Credentials, Filter, Options, TlsOptions, TopicKind};
 
 use crate::config::{
-    self, Config, ConsumerConfig, EmptyBody, MessageType, RocketMqConfig, StoredStatus, TopicConfig,
-    TransactionConfig,
+    self, Config, ConsumerConfig, EmptyBody, GroupConfig, MessageType, RocketMqConfig, StoredStatus,
+    TopicConfig, TransactionConfig,
 };
 
 /// The client's options for a cluster.
 pub fn connect_options(config: &RocketMqConfig) -> anyhow::Result<Options> {
     let addresses = config.proxies.iter().map(|proxy| Address::new(proxy.host.as_str(), proxy.port));
     let mut options = Options { addresses: addresses.collect(), ..Options::default() };
-    if let (Some(user), Some(secret)) = (&config.url.user, &config.url.password) {
-        options.credentials =
-            Some(Credentials { access_key: user.clone(), secret_key: secret.expose().to_owned() });
-    }
+    options.credentials = credentials(config);
     if config.url.scheme == "rocketmqs" {
         options.tls = Some(TlsOptions {
             ca_file: config.tls.ca.clone(),
@@ -48,6 +46,11 @@ pub fn connect_options(config: &RocketMqConfig) -> anyhow::Result<Options> {
         }
     }
     Ok(options)
+}
+
+fn credentials(config: &RocketMqConfig) -> Option<Credentials> {
+    let (Some(user), Some(secret)) = (&config.url.user, &config.url.password) else { return None };
+    Some(Credentials { access_key: user.clone(), secret_key: secret.expose().to_owned() })
 }
 
 /// Starts a producer for the relay; a proxy that is away is no failure.
@@ -89,19 +92,22 @@ fn relayed_topics(config: &RocketMqConfig) -> Vec<String> {
     config.topics.iter().filter(relayed).map(|topic| topic.name.clone()).collect()
 }
 
-/// Joins a consumer's group.
+/// Joins a consumer's group, unless members with another subscription are in it.
 pub async fn source(config: &RocketMqConfig, consumer: &ConsumerConfig) -> anyhow::Result<RocketMqSource> {
     let place = || format!("consumer {:?}", consumer.consumer.name());
     let group = config
         .group(&consumer.queue)
         .with_context(|| format!("{} reads unknown group {:?}", place(), consumer.queue))?;
+    if let Some(admin) = admin(config)? {
+        check_members(&admin, &place(), group).await?;
+    }
     let prefetch = NonZeroU16::new(consumer.prefetch)
         .with_context(|| format!("{} has prefetch 0: set it to at least 1", place()))?;
     let options = SourceOptions {
         connect: connect_options(config)?,
         group: group.name.clone(),
         topic: group.topic.clone(),
-        filter: if group.tags.is_empty() { Filter::All } else { Filter::Tag(group.tags.join(" || ")) },
+        filter: filter(group),
         prefetch,
         invisible: group.invisible,
         ordered: group.ordered,
@@ -109,6 +115,35 @@ pub async fn source(config: &RocketMqConfig, consumer: &ConsumerConfig) -> anyho
         dead_letter_topic: group.dead_letter_topic,
     };
     Ok(RocketMqSource::start(options).await?)
+}
+
+/// A cluster that cannot be asked keeps nobody from consuming.
+async fn check_members(admin: &Admin, place: &str, group: &GroupConfig) -> anyhow::Result<()> {
+    match group_of(group).check_members(admin).await {
+        Ok(findings) => match findings.first() {
+            Some(Finding { subject, text, fix, .. }) => {
+                anyhow::bail!("{place} does not join {subject}: {text}; {fix}")
+            }
+            None => Ok(()),
+        },
+        Err(error) => {
+            tracing::warn!(group = group.name, %error, "whether the group has members with another subscription is not known");
+            Ok(())
+        }
+    }
+}
+
+fn filter(group: &GroupConfig) -> Filter {
+    if group.tags.is_empty() { Filter::All } else { Filter::Tag(group.tags.join(" || ")) }
+}
+
+fn group_of(group: &GroupConfig) -> Group {
+    Group {
+        name: group.name.clone(),
+        ordered: group.ordered,
+        retries: group.retries,
+        subscriptions: vec![Subscription { topic: group.topic.clone(), filter: filter(group) }],
+    }
 }
 
 /// Declares the topics of transaction messages that this process answers for.
@@ -127,10 +162,7 @@ pub fn admin(config: &RocketMqConfig) -> anyhow::Result<Option<Admin>> {
     }
     let addresses: Vec<String> = config.name_servers.iter().map(ToString::to_string).collect();
     let mut options = AdminOptions::new(&addresses.join(";"))?;
-    if let (Some(user), Some(secret)) = (&config.url.user, &config.url.password) {
-        options.credentials =
-            Some(rocketmq::Credentials { access_key: user.clone(), secret_key: secret.expose().to_owned() });
-    }
+    options.credentials = credentials(config);
     Ok(Some(Admin::new(options)))
 }
 
@@ -147,12 +179,7 @@ pub fn topology(config: &Config, name: &DestinationName, cluster: &RocketMqConfi
         },
         queues: topic.queues,
     });
-    let groups = cluster.groups.iter().map(|group| Group {
-        name: group.name.clone(),
-        ordered: group.ordered,
-        retries: group.retries,
-        topics: vec![group.topic.clone()],
-    });
+    let groups = cluster.groups.iter().map(group_of);
     let transactions = config
         .transaction
         .as_ref()

@@ -2,6 +2,7 @@
 //!
 //! - [`World`]: a fresh database, the names on the broker, and the audit queue that gets a copy of everything
 //! - [`config`]: consign.toml; [`child`]: running, stopping and killing the program; [`audit`]: the final audit
+//! - [`rocketmq`]: the same over RocketMQ
 //!
 //! MySQL and RabbitMQ are found by `CONSIGN_TEST_MYSQL_URL`, `CONSIGN_TEST_RABBITMQ_URL` and
 //! `CONSIGN_TEST_RABBITMQ4_URL`. The servers are shared, so tests break proxies and processes of their own only.
@@ -14,6 +15,8 @@ pub mod audit;
 pub mod child;
 #[path = "harness/config.rs"]
 pub mod config;
+#[path = "harness/rocketmq.rs"]
+pub mod rocketmq;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,7 +79,8 @@ pub fn url(broker: Broker) -> String {
     })
 }
 
-fn environment(name: &str) -> String {
+/// What the environment says; the test fails when it says nothing.
+pub fn environment(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!("{name} is not set: start the servers with `cargo xtask services up` and export their urls")
     })
@@ -161,6 +165,13 @@ impl World {
         world
     }
 
+    /// The url of its database.
+    pub fn store_url(&self) -> String {
+        let server = environment("CONSIGN_TEST_MYSQL_URL");
+        let (server, _) = server.rsplit_once('/').expect("the database url ends with a database");
+        format!("{server}/{}", self.name)
+    }
+
     /// A config with this world's names and with times that suit tests.
     pub fn config(&self) -> Config {
         Config::new(self, &url(self.broker))
@@ -190,11 +201,7 @@ impl World {
 
     /// A proxy in front of the broker, and the url through it.
     pub async fn proxy(&self) -> (Proxy, String) {
-        let url = url(self.broker);
-        let (upstream, rest) = split(&url);
-        let proxy = Proxy::start(upstream).await.unwrap();
-        let through = format!("{}{}{}", rest.0, proxy.address(), rest.1);
-        (proxy, through)
+        proxied(&url(self.broker)).await
     }
 
     /// Every message that reached the audit queue so far, oldest first, those of earlier calls included.
@@ -399,7 +406,15 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }
 
-/// The address inside a broker's url, and what stands before and behind it.
+/// A proxy in front of a server, and the server's url through it.
+pub async fn proxied(url: &str) -> (Proxy, String) {
+    let (upstream, (before, behind)) = split(url);
+    let proxy = Proxy::start(upstream).await.unwrap();
+    let through = format!("{before}{}{behind}", proxy.address());
+    (proxy, through)
+}
+
+/// The address inside a server's url, and what stands before and behind it.
 fn split(url: &str) -> (SocketAddr, (&str, &str)) {
     let from = url.rfind('@').map_or_else(|| url.find("//").unwrap() + 2, |at| at + 1);
     let to = url[from..].find('/').map_or(url.len(), |slash| from + slash);

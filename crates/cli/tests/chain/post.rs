@@ -148,10 +148,7 @@ impl Post {
 
 /// The url of the world's own database.
 pub fn store_url(world: &World) -> String {
-    let base =
-        std::env::var("CONSIGN_TEST_MYSQL_URL").expect("CONSIGN_TEST_MYSQL_URL is set by cargo xtask test");
-    let (server, _) = base.rsplit_once('/').unwrap();
-    format!("{server}/{}", world.name)
+    world.store_url()
 }
 
 /// A store and quick spans, the beginning of every config here.

@@ -1,157 +1,25 @@
 //! The points story over RocketMQ, from its example: nothing is lost, and effects happen once, whoever is killed.
-//!
-//! The broker is found by `CONSIGN_TEST_ROCKETMQ_URL` and `CONSIGN_TEST_ROCKETMQ_NAMESRV`.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use consign::transaction::{
-    MarkerKeeping, MySqlMarkers, Prepared, Spans, StoreName, TransactionKey, TransactionMessage,
-    TransactionProducer,
-};
-use consign_broker::rocketmq::RocketMqHalves;
-use consign_rocketmq::admin::{Admin, AdminOptions};
-use consign_store::mysql::{Database, Options};
+use consign_conformance::proxy::{Cut, Direction, Flow};
 use serde_json::Value as Json;
-use toml::{Table, Value};
 
-use crate::harness::{Child, World, require_failpoints};
-use crate::post::{must, run, store_url};
+use crate::harness::rocketmq::{Site, entry};
+use crate::harness::{Child, environment, proxied, require_failpoints};
+use crate::post::run;
 
 mod benches;
+mod permission;
+mod transactions;
 
 /// Long enough for deliveries of a killed consumer to come again, several times.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// How long deliveries of a killed consumer stay hidden: the least that the config takes.
-const INVISIBLE_SECONDS: i64 = 16;
 
-/// The example's config with topics and groups of its own, on a world's database.
-struct Site {
-    world: World,
-    config: PathBuf,
-    admin: Admin,
-}
-
-impl Site {
-    async fn new() -> Self {
-        Self::changed(|_| {}).await
-    }
-
-    async fn changed(change: impl FnOnce(&mut Table)) -> Self {
-        let world = World::unmigrated().await;
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rocketmq");
-        let text = std::fs::read_to_string(example.join("consign.toml")).unwrap();
-        let mut value = Value::Table(text.parse().unwrap());
-        rename(&mut value, &world.name);
-        let mut table: Table = value.try_into().unwrap();
-        entry(&mut table, "store").insert("url".into(), store_url(&world).into());
-        let points = entry(entry(&mut table, "destination"), "points");
-        points.insert("url".into(), environment("CONSIGN_TEST_ROCKETMQ_URL").into());
-        points.insert("name_servers".into(), vec![environment("CONSIGN_TEST_ROCKETMQ_NAMESRV")].into());
-        for group in points["group"].as_array_mut().unwrap() {
-            group.as_table_mut().unwrap().insert("invisible_seconds".into(), INVISIBLE_SECONDS.into());
-        }
-        // The example's files stand beside it.
-        entry(&mut table, "setup").insert("sql_file".into(), path_text(&example.join("schema.sql")).into());
-        let schema = path_text(&example.join("order-paid.schema.json"));
-        table["consumer"][0].as_table_mut().unwrap().insert("schema".into(), schema.into());
-        change(&mut table);
-        let config = world.folder.path().join("consign.toml");
-        std::fs::write(&config, table.to_string()).unwrap();
-        let options = AdminOptions::new(&environment("CONSIGN_TEST_ROCKETMQ_NAMESRV")).unwrap();
-        Self { world, config, admin: Admin::new(options) }
-    }
-
-    async fn prepared() -> Self {
-        let site = Self::new().await;
-        site.prepare();
-        site
-    }
-
-    fn prepare(&self) {
-        must(&["migrate"], &self.config);
-        must(&["topology", "apply"], &self.config);
-    }
-
-    fn topic(&self) -> String {
-        format!("{}-points", self.world.name)
-    }
-
-    /// How many copies of an event the topic holds, by the message id that every copy carries.
-    async fn copies(&self, event: &str) -> usize {
-        self.copies_in(&self.topic(), event).await
-    }
-
-    async fn copies_in(&self, topic: &str, message: &str) -> usize {
-        let mut copies = 0;
-        for broker in self.admin.masters().await.unwrap() {
-            copies += self.admin.copies(&broker.address, topic, message).await.unwrap().len();
-        }
-        copies
-    }
-
-    /// Every order from 1 to `orders` was sent under its event id and took effect once at each consumer.
-    async fn assert_whole(&self, orders: u32) {
-        assert_eq!(self.world.count("SENT").await, i64::from(orders), "rows SENT");
-        self.world.assert_effects_once(orders).await;
-        for order in 1..=orders {
-            assert!(self.copies(&format!("e-{order:06}")).await > 0, "order {order} is not in the topic");
-        }
-    }
-
-    async fn clean(self) {
-        for topic in ["points", "points-dead", "points-transaction"] {
-            self.admin.delete_topic(&format!("{}-{topic}", self.world.name)).await.unwrap();
-        }
-        for group in ["points-award", "points-sms"] {
-            self.admin.delete_group(&format!("{}-{group}", self.world.name)).await.unwrap();
-        }
-    }
-}
-
-fn environment(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| {
-        panic!("{name} is not set: start the servers with `cargo xtask services up` and export their urls")
-    })
-}
-
-fn path_text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn entry<'t>(table: &'t mut Table, key: &str) -> &'t mut Table {
-    table[key].as_table_mut().unwrap()
-}
-
-/// Puts the world's name before those of topics and groups, wherever they stand.
-fn rename(value: &mut Value, name: &str) {
-    const NAMES: [&str; 5] = ["points", "points-dead", "points-transaction", "points-award", "points-sms"];
-    const KEYS: [&str; 4] = ["topic", "group", "key", "topics"];
-    let own = |value: &mut Value| {
-        if let Value::String(text) = value
-            && NAMES.contains(&text.as_str())
-        {
-            *text = format!("{name}-{text}");
-        }
-    };
-    let Value::Table(table) = value else { return };
-    for (key, value) in table.iter_mut() {
-        match value {
-            Value::Array(items) if matches!(key.as_str(), "topic" | "group") => {
-                for item in items {
-                    own(&mut item["name"]);
-                    rename(item, name);
-                }
-            }
-            Value::Array(items) if KEYS.contains(&key.as_str()) => items.iter_mut().for_each(own),
-            Value::Array(items) => items.iter_mut().for_each(|item| rename(item, name)),
-            Value::Table(_) => rename(value, name),
-            other if KEYS.contains(&key.as_str()) => own(other),
-            _ => {}
-        }
-    }
+/// The event of an order.
+fn event(order: u32) -> String {
+    format!("e-{order:06}")
 }
 
 /// Starts the program so that it dies at `point`, and returns when it did.
@@ -206,12 +74,8 @@ async fn a_relay_that_dies_after_a_confirm_repeats_the_same_message_ids() {
     let _relay = Child::start("relay", &site.config, &[]);
     let _consumers = Child::start("consume", &site.config, &[]);
     site.world.eventually_finished(DEADLINE, ORDERS).await;
-    site.assert_whole(ORDERS).await;
-    let mut copies = 0;
-    for order in 1..=ORDERS {
-        copies += site.copies(&format!("e-{order:06}")).await;
-    }
-    assert!(copies > ORDERS as usize, "a confirmed message is sent again, there are {copies} copies");
+    let repeats = site.assert_whole(ORDERS).await;
+    assert!(repeats > 0, "a confirmed message is sent again");
     site.clean().await;
 }
 
@@ -279,70 +143,111 @@ async fn a_cluster_without_a_name_server_says_what_cannot_be_seen() {
     assert!(apply.stderr.contains("destination points has no name_servers: add them"), "{}", apply.stderr);
 }
 
-/// Producers that die after their half message: one with its local transaction committed, one without.
+/// A proxy acknowledges, for the whole group, what a member's own tags do not match: members with different tags lose
+/// each other's messages. So the second does not join.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_answers_for_the_transactions_of_producers_that_died() {
-    let site = Site::changed(|table| {
-        let transaction = entry(table, "transaction");
-        transaction.insert("first_look_seconds".into(), 1.into());
-        transaction.insert("repair_seconds".into(), 1.into());
-    })
-    .await;
-    site.prepare();
-    let mut relay = Child::start("relay", &site.config, &[]);
-    relay.ready().await;
-    let topic = format!("{}-points-transaction", site.world.name);
-    let database = Database::connect(&Options::new(store_url(&site.world))).await.unwrap();
-    let name = StoreName::new("points").unwrap();
-    let keeping = MarkerKeeping { first_look: Duration::from_secs(1), ..MarkerKeeping::default() };
-    let markers = MySqlMarkers::new(database, name, keeping);
-    let connect = environment("CONSIGN_TEST_ROCKETMQ_URL").parse().unwrap();
-    // Without topics of its own it is asked nothing.
-    let halves = Arc::new(RocketMqHalves::start(&connect, [], None).await.unwrap());
-    let producer = TransactionProducer::new(markers, halves, Spans::default());
-    let message = || TransactionMessage::new(topic.as_str(), "OrderPaid", r#"{"orderId":1}"#);
+async fn a_member_with_other_tags_does_not_join_its_group() {
+    const CODE: &str = "group-subscription-differs";
+    let site = Site::prepared().await;
+    let _first = Child::start("consume", &site.config, &[]);
+    let other = site.rewritten("other.toml", |table| {
+        let groups = entry(entry(table, "destination"), "points")["group"].as_array_mut().unwrap();
+        groups[0].as_table_mut().unwrap().insert("tags".into(), vec!["OrderCreated"].into());
+    });
+    let reported = async || run(&["topology", "check", "--json"], &other).stdout.contains(CODE);
+    site.world.eventually(DEADLINE, "the broker knows the first member", reported).await;
 
-    let committed = begun(&site, &producer, message()).await;
-    let committed_key = committed.key().clone();
-    let mut tx = site.world.pool.begin().await.unwrap();
-    let marked = committed.mark(&mut tx).await.unwrap();
-    tx.commit().await.unwrap();
-    let abandoned = begun(&site, &producer, message()).await;
-    let abandoned_key = abandoned.key().clone();
-    drop((marked, abandoned, producer));
+    let mut second = Child::start("consume", &other, &[]);
+    let ended = second.wait(DEADLINE).await;
 
-    let state = |key: &TransactionKey| {
-        format!("SELECT COUNT(*) FROM consign_transaction WHERE transaction_key = '{key}' AND ")
-    };
-    let confirmed = format!("{} state = 'COMMITTED' AND evidence = 'STORED'", state(&committed_key));
-    let fenced = format!("{} state = 'ROLLED_BACK'", state(&abandoned_key));
-    site.world
-        .eventually(DEADLINE, "one is found in its topic and one is fenced", async || {
-            site.world.number(&confirmed).await == 1 && site.world.number(&fenced).await == 1
-        })
-        .await;
-    assert_eq!(site.copies_in(&topic, abandoned_key.as_str()).await, 0);
-    assert!(site.copies_in(&topic, committed_key.as_str()).await > 0);
-    relay.terminate();
-    assert!(relay.wait(DEADLINE).await.success(), "{}", relay.log());
-    assert!(relay.log().contains("no more answers for transactions"), "{}", relay.log());
+    assert_eq!(ended.code(), Some(1), "{}", second.log());
+    let log = second.log();
+    for part in ["does not join group", "OrderPaid", "give this consumer a group of its own"] {
+        assert!(log.contains(part), "{part:?} is missing in {log}");
+    }
+    assert!(!run(&["topology", "check", "--json"], &site.config).stdout.contains(CODE));
     site.clean().await;
 }
 
-type Producer = TransactionProducer<MySqlMarkers, RocketMqHalves>;
+/// The broker has every event, and not one of its answers arrives: nothing is SENT, all is sent again under the same ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn sends_whose_answers_are_lost_are_repeated_and_take_effect_once() {
+    const ORDERS: u32 = 20;
+    let (proxy, through) = proxied(&environment("CONSIGN_TEST_ROCKETMQ_URL")).await;
+    let site = Site::prepared().await;
+    let direct = site.config.clone();
+    let relayed = site.rewritten("relayed.toml", |table| {
+        entry(entry(table, "destination"), "points")
+            .insert("url".into(), format!("{through}?access_points_only=true").into());
+    });
+    let relay = Child::start("relay", &relayed, &[]);
+    let available = async || relay.log().contains("destination is available");
+    site.world.eventually(DEADLINE, "the relay is connected", available).await;
 
-/// A half message, as soon as the proxy knows the new topic.
-async fn begun(
-    site: &Site,
-    producer: &Producer,
-    message: TransactionMessage,
-) -> Prepared<MySqlMarkers, RocketMqHalves> {
-    let mut prepared = None;
-    site.world
-        .eventually(DEADLINE, "the broker takes a half message", async || {
-            prepared = producer.begin(message.clone()).await.ok();
-            prepared.is_some()
-        })
-        .await;
-    prepared.unwrap()
+    proxy.set(Direction::ToClient, Flow::Swallow);
+    site.world.insert_many(ORDERS).await;
+    let stored = async || {
+        for order in 1..=ORDERS {
+            if site.copies_in(&site.topic(), &event(order)).await == 0 {
+                return false;
+            }
+        }
+        true
+    };
+    site.world.eventually(DEADLINE, "the broker has all events", stored).await;
+    assert_eq!(site.world.count("SENT").await, 0, "nothing is SENT without an answer");
+    proxy.heal();
+    // What was swallowed is missing in the stream.
+    proxy.cut(Cut::Reset);
+
+    let _consumers = Child::start("consume", &direct, &[]);
+    site.world.eventually_finished(DEADLINE, ORDERS).await;
+    site.assert_whole(ORDERS).await;
+    for order in 1..=ORDERS {
+        let copies = site.copies_in(&site.topic(), &event(order)).await;
+        assert!(copies > 1, "order {order} was sent again, there are {copies} copies");
+    }
+    site.clean().await;
+}
+
+/// A consumer freezes in a transaction for longer than its deliveries are hidden. Another gets them again, and waits.
+/// Then the first goes on, and commits, with handles that are worth nothing any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_that_expire_in_a_slow_handler_cost_no_effect_and_double_none() {
+    const ORDERS: u32 = 12;
+    let site = Site::prepared().await;
+    // What the example sets up before it consumes would wait for the locks of the frozen.
+    let consuming = site.rewritten("consuming.toml", |table| {
+        table.remove("setup");
+    });
+    let waits = |table: &str| {
+        format!(
+            "SELECT COUNT(*) FROM performance_schema.data_locks
+             WHERE lock_status = 'WAITING' AND object_schema = '{}' AND object_name = '{table}'",
+            site.world.name
+        )
+    };
+    let mut frozen = Child::start("consume", &site.config, &[]);
+    let mut relay = Child::start("relay", &site.config, &[]);
+    frozen.ready().await;
+    relay.ready().await;
+    let mut accounts = site.world.pool.begin().await.unwrap();
+    sqlx::query("SELECT points FROM points_account FOR UPDATE").fetch_all(&mut *accounts).await.unwrap();
+    site.world.insert_many(ORDERS).await;
+    let working = async || site.world.number(&waits("points_account")).await > 0;
+    site.world.eventually(DEADLINE, "the first consumer has an effect under way", working).await;
+    frozen.stop();
+    accounts.rollback().await.unwrap();
+
+    let _second = Child::start("consume", &consuming, &[]);
+    // Only the same order has the same marker.
+    let waiting = async || site.world.number(&waits("consumed_operation")).await > 0;
+    site.world.eventually(DEADLINE, "the second gets what the first has, and waits for it", waiting).await;
+    frozen.go_on();
+
+    site.world.eventually_finished(DEADLINE, ORDERS).await;
+    frozen.terminate();
+    assert!(frozen.wait(DEADLINE).await.success(), "an expired handle is no failure: {}", frozen.log());
+    site.assert_whole(ORDERS).await;
+    site.clean().await;
 }

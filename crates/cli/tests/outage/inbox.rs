@@ -20,7 +20,7 @@ async fn repeat(scene: &Scene, orders: std::ops::RangeInclusive<u32>) {
     for order in orders {
         let publication = Publication {
             exchange: String::new(),
-            routing_key: format!("{}-points", scene.world.name),
+            routing_key: format!("{}-points", scene.place.name),
             properties: Properties {
                 message_id: Some(format!("e-{order:06}")),
                 kind: Some("OrderPaid".into()),
@@ -58,7 +58,7 @@ async fn filter_that_is_flushed_lies_and_dies_costs_no_effect() {
     const ORDERS: u32 = 1_200;
     const LIE: &str = "for _,k in ipairs(redis.call('KEYS','*')) do redis.call('SET',k,string.rep('f',64)) end return #redis.call('KEYS','*')";
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     scene.control(&["up", REDIS]);
     redis(&["FLUSHALL"]);
     let url = std::env::var("CONSIGN_TEST_REDIS_URL").expect("CONSIGN_TEST_REDIS_URL is set");
@@ -105,7 +105,7 @@ async fn filter_that_is_flushed_lies_and_dies_costs_no_effect() {
 async fn database_that_turns_read_only_is_waited_for() {
     const ORDERS: u32 = 600;
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     let config = world.prepare(world.config());
     world.insert_many(ORDERS).await;
     let mut relay = Child::start("relay", &config, &[]);

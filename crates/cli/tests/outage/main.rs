@@ -1,13 +1,15 @@
 //! Outages of the servers themselves: killed, frozen, out of memory. Nothing is lost, effects happen once, and the
 //! program goes on by itself.
 //!
-//! The servers behind `CONSIGN_TEST_MYSQL_URL`, `CONSIGN_TEST_RABBITMQ4_URL` and `CONSIGN_TEST_REDIS_URL` must be those
-//! that `cargo xtask services` runs, and nobody else may use them meanwhile. `cargo xtask test` sees to it; to run these
-//! tests alone, export `CONSIGN_XTASK`, the path of the task runner, and the urls.
+//! The servers behind `CONSIGN_TEST_MYSQL_URL`, `CONSIGN_TEST_RABBITMQ4_URL`, `CONSIGN_TEST_ROCKETMQ_URL` and
+//! `CONSIGN_TEST_REDIS_URL` must be those that `cargo xtask services` runs, and nobody else may use them meanwhile.
+//! `cargo xtask test` sees to it; to run these tests alone, export `CONSIGN_XTASK`, the path of the task runner, and the
+//! urls.
 
 #[path = "../chain/harness.rs"]
 mod harness;
 mod inbox;
+mod rocketmq;
 mod servers;
 
 use std::time::Duration;
@@ -27,7 +29,7 @@ async fn memory_alarm_pauses_the_relay_and_burns_no_attempts() {
     const BEFORE: u32 = 50;
     const RESUMES_WITHIN: Duration = Duration::from_secs(15);
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     let config = world.prepare(world.config());
     let mut chain = Child::start("run", &config, &[]);
     world.insert_many(BEFORE).await;
@@ -69,7 +71,7 @@ async fn broker_that_is_killed_under_load_loses_nothing() {
     const WAITING: u32 = 3_000;
     const ORDERS: u32 = WAITING + 50;
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     let config = world.prepare(world.config());
     world.insert_many(WAITING).await;
     let mut relay = Child::start("relay", &config, &[]);
@@ -97,7 +99,7 @@ async fn broker_that_is_killed_under_load_loses_nothing() {
 async fn broker_that_is_frozen_past_the_publish_deadline_loses_nothing() {
     const ORDERS: u32 = 2_000;
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     let config = world.prepare(world.config());
     world.insert_many(ORDERS).await;
     let mut relay = Child::start("relay", &config, &[]);
@@ -122,7 +124,7 @@ async fn database_that_is_killed_under_load_loses_nothing() {
     const WAITING: u32 = 1_500;
     const ORDERS: u32 = WAITING + 300;
     let scene = Scene::set().await;
-    let world = &scene.world;
+    let world = &scene.place;
     let config = world.prepare(world.config());
     world.insert_many(WAITING).await;
     let mut relay = Child::start("relay", &config, &[]);

@@ -63,6 +63,8 @@ pub struct ServiceTotals {
     pub sent_again: u64,
     /// Times that a message was found nowhere.
     pub lost: u64,
+    /// Times that the row of a committed transaction could not be read.
+    pub unreadable: u64,
     /// Markers forgotten.
     pub forgotten: u64,
 }
@@ -75,6 +77,7 @@ struct Counters {
     confirmed: AtomicU64,
     sent_again: AtomicU64,
     lost: AtomicU64,
+    unreadable: AtomicU64,
     forgotten: AtomicU64,
 }
 
@@ -114,6 +117,7 @@ where
             confirmed: read(&counters.confirmed),
             sent_again: read(&counters.sent_again),
             lost: read(&counters.lost),
+            unreadable: read(&counters.unreadable),
             forgotten: read(&counters.forgotten),
         }
     }
@@ -185,7 +189,14 @@ where
                     }
                 };
                 let full = due.len() >= repair_rows as usize;
-                let looks = due.into_iter().map(|unconfirmed| self.repair(ledger, unconfirmed, counters));
+                let looks = due.into_iter().filter_map(|row| match row {
+                    Ok(unconfirmed) => Some(self.repair(ledger, unconfirmed, counters)),
+                    Err(error) => {
+                        count(&counters.unreadable, 1);
+                        tracing::error!(%error, "row of a committed transaction cannot be read, nobody looks for its message");
+                        None
+                    }
+                });
                 let looking =
                     stream::iter(looks).buffer_unordered(checks_at_once.max(1)).collect::<Vec<()>>();
                 tokio::select! {

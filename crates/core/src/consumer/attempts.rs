@@ -34,3 +34,39 @@ impl Attempts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_for_each_key_apart_until_it_is_forgotten() {
+        let mut attempts = Attempts::default();
+
+        let counts = ["a", "b", "a", "a", "b"].map(|key| attempts.count(key));
+        attempts.forget("a");
+        attempts.forget("never counted");
+
+        assert_eq!(counts, [1, 1, 2, 3, 2]);
+        assert_eq!((attempts.count("a"), attempts.count("b")), (1, 3));
+    }
+
+    #[test]
+    fn the_oldest_keys_make_room_for_new_ones() {
+        let mut attempts = Attempts::default();
+        let oldest = ["forgotten", "oldest", "older"];
+        for key in oldest {
+            attempts.count(key);
+        }
+        attempts.forget("forgotten");
+
+        for number in 0..Attempts::KEYS_MAX - 1 {
+            attempts.count(&number.to_string());
+        }
+
+        assert_eq!(attempts.counts.len(), Attempts::KEYS_MAX);
+        assert_eq!(attempts.count("older"), 2, "it is among the newest");
+        assert_eq!(attempts.count("oldest"), 1, "it was forgotten");
+        assert_eq!(attempts.counts.len(), Attempts::KEYS_MAX);
+    }
+}

@@ -194,15 +194,19 @@ fn rows(count: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::delivery::Delivery;
+    use crate::guard::{Guard, Step};
     use bytes::Bytes;
 
     const BOUNDS: Bounds = Bounds { rows: 4, bytes: 100 };
 
+    fn unit(key: &str, message: Message) -> Unit<(), ()> {
+        let operation = Operation { key: key.into(), ..Operation::default() };
+        Unit { delivery: Delivery { message, receipt: () }, operation, handler: () }
+    }
+
     fn waiting(key: &str, bytes: usize) -> Waiting<(), ()> {
         let message = Message { body: Bytes::from(vec![b'x'; bytes]), ..Message::default() };
-        let operation = Operation { key: key.into(), ..Operation::default() };
-        let unit = Unit { delivery: Delivery { message, receipt: () }, operation, handler: () };
-        Waiting { unit, suspect: false, overdue: false, redelivered: false }
+        Waiting { unit: unit(key, message), suspect: false, overdue: false, redelivered: false }
     }
 
     fn one_lane(keys: &[&str]) -> Lanes<(), ()> {
@@ -300,25 +304,161 @@ mod tests {
         assert!(lanes.take(true).unwrap().look_first);
     }
 
+    /// The batch that begins with a delivery which comes like this, and is followed by an ordinary one.
+    fn accepted(message: Message, wait: Option<Wait>) -> Batch<(), ()> {
+        let mut lanes = Lanes::new(1, BOUNDS);
+        lanes.accept(unit("a", message), wait);
+        lanes.push("b", waiting("b", 1));
+        lanes.take(true).unwrap()
+    }
+
+    #[test]
+    fn what_the_broker_marks_or_counts_as_a_repeat_is_looked_up_first() {
+        for (redelivered, delivery_count, look_first) in
+            [(false, 0, false), (false, 1, false), (false, 2, true), (false, 3, true), (true, 1, true)]
+        {
+            let batch = accepted(Message { redelivered, delivery_count, ..Message::default() }, None);
+
+            assert_eq!(batch.look_first, look_first, "{redelivered} and {delivery_count}");
+            assert_eq!(keys(&batch), ["a", "b"]);
+        }
+    }
+
+    #[test]
+    fn what_was_refused_before_or_waited_too_long_for_its_step_travels_alone() {
+        for (reason, overdue, alone, step_is_overdue) in [
+            (ParkReason::Retry, false, true, false),
+            (ParkReason::Retry, true, true, false),
+            (ParkReason::Gap, false, false, false),
+            (ParkReason::Gap, true, true, true),
+            (ParkReason::Requeued, false, false, false),
+            (ParkReason::Requeued, true, false, false),
+        ] {
+            let batch = accepted(Message::default(), Some(Wait { reason, overdue }));
+
+            assert_eq!(batch.units.len() == 1, alone, "{reason:?}, {overdue}");
+            assert_eq!(batch.overdue, step_is_overdue, "{reason:?}, {overdue}");
+        }
+    }
+
+    #[test]
+    fn a_delivery_stays_with_its_guarded_aggregate_or_its_events_own_or_its_key() {
+        let guard = Guard { aggregate: "order:1".into(), step: Step::ApplyIfNewer { version: 1 } };
+        let plain = Operation { key: "k".into(), ..Operation::default() };
+        let guarded = Operation { guard: Some(guard), ..plain.clone() };
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let headers = vec![header("trace", "t1"), header("consign-aggregate-id", "42")];
+        let message = Message { headers, ..Message::default() };
+
+        assert_eq!(affinity(&guarded, &message), "order:1");
+        assert_eq!(affinity(&plain, &message), "42");
+        assert_eq!(affinity(&plain, &Message::default()), "k");
+    }
+
+    /// Lanes with so many deliveries waiting in each.
+    fn filled(counts: &[usize]) -> Lanes<(), ()> {
+        let mut lanes = Lanes::new(counts.len(), BOUNDS);
+        for (lane, count) in lanes.lanes.iter_mut().zip(counts) {
+            lane.waiting.extend((0..*count).map(|_| waiting("k", 1)));
+        }
+        lanes
+    }
+
+    #[test]
+    fn lanes_are_idle_while_nothing_waits_and_nothing_is_worked_on() {
+        let mut lanes = one_lane(&[]);
+        assert!(lanes.idle());
+
+        lanes.push("a", waiting("a", 1));
+        assert!(!lanes.idle(), "it waits");
+        let batch = lanes.take(true).unwrap();
+        assert!(!lanes.idle(), "it is worked on");
+
+        lanes.finished(batch.lane, Course::default());
+        assert!(lanes.idle());
+    }
+
+    #[test]
+    fn lanes_are_full_once_the_next_batch_of_each_is_complete() {
+        for (counts, full) in [([0, 0], false), ([4, 3], false), ([4, 4], true), ([5, 9], true)] {
+            assert_eq!(filled(&counts).full(), full, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_partial_while_a_free_lane_has_less_than_it_may_take() {
+        for (counts, partial) in
+            [([0, 0], false), ([0, 3], true), ([4, 0], false), ([4, 4], false), ([9, 1], true)]
+        {
+            assert_eq!(filled(&counts).partial(), partial, "{counts:?}");
+        }
+
+        let mut busy = filled(&[4]);
+        busy.take(false).unwrap();
+        busy.push("late", waiting("late", 1));
+        assert!(!busy.partial(), "its lane is busy");
+    }
+
+    #[test]
+    fn a_batch_takes_deliveries_up_to_its_last_byte() {
+        let mut lanes = Lanes::new(1, BOUNDS);
+        for (key, bytes) in [("a", 50), ("b", 50), ("c", 1)] {
+            lanes.push(key, waiting(key, bytes));
+        }
+
+        assert_eq!(keys(&lanes.take(true).unwrap()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_drain_gives_back_everything_that_waits() {
+        let mut lanes = one_lane(&["a", "b", "c", "d", "e"]);
+        lanes.take(false).unwrap();
+        lanes.push("f", waiting("f", 1));
+
+        let drained: Vec<String> = lanes.drain().into_iter().map(|unit| unit.operation.key).collect();
+
+        assert_eq!(drained, ["e", "f"]);
+        assert!(lanes.drain().is_empty());
+    }
+
+    fn wide() -> Lanes<(), ()> {
+        Lanes::new(1, Bounds { rows: 64, bytes: 1 << 20 })
+    }
+
+    /// How many of 64 deliveries the next batch takes, which then goes like this.
+    fn size(lanes: &mut Lanes<(), ()>, course: Course) -> usize {
+        for number in 0..64 {
+            lanes.push("k", waiting(&number.to_string(), 1));
+        }
+        let batch = lanes.take(true).unwrap();
+        lanes.finished(batch.lane, course);
+        lanes.drain();
+        batch.units.len()
+    }
+
+    fn refusing(rows: usize, refused: usize) -> Course {
+        Course { rows, repeats: 0, refused }
+    }
+
     #[test]
     fn refusals_make_batches_smaller_and_clean_batches_make_them_larger() {
-        let mut lanes: Lanes<(), ()> = Lanes::new(1, Bounds { rows: 64, bytes: 1 << 20 });
-        let mut size = |course: Course| {
-            for number in 0..64 {
-                lanes.push("k", waiting(&number.to_string(), 1));
-            }
-            let batch = lanes.take(true).unwrap();
-            lanes.finished(batch.lane, course);
-            lanes.drain();
-            batch.units.len()
-        };
-        let spoiled = Course { rows: 64, repeats: 0, refused: 10 };
-        let clean = Course { rows: 64, ..Course::default() };
+        let mut lanes = wide();
 
-        assert_eq!(
-            [size(spoiled), size(spoiled), size(spoiled), size(spoiled), size(spoiled)],
-            [64, 32, 16, 8, 8]
-        );
-        assert_eq!([size(clean), size(clean), size(clean), size(clean), size(clean)], [8, 16, 32, 64, 64]);
+        let smaller = [(); 5].map(|()| size(&mut lanes, refusing(64, 10)));
+        let larger = [(); 5].map(|()| size(&mut lanes, refusing(64, 0)));
+
+        assert_eq!(smaller, [64, 32, 16, 8, 8]);
+        assert_eq!(larger, [8, 16, 32, 64, 64]);
+    }
+
+    #[test]
+    fn a_small_share_of_refusals_and_refusals_in_a_small_batch_change_no_size() {
+        for course in [refusing(64, 1), refusing(20, 1), refusing(8, 8)] {
+            let mut lanes = wide();
+            size(&mut lanes, refusing(64, 10));
+
+            assert_eq!(size(&mut lanes, course), 32);
+            assert_eq!(size(&mut lanes, refusing(64, 0)), 32, "after {course:?}");
+        }
     }
 }

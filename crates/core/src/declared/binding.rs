@@ -315,6 +315,45 @@ mod tests {
     }
 
     #[test]
+    fn an_envelope_without_an_id_or_a_type_gives_null_and_an_empty_one_too() {
+        let read = |text: Option<&str>| {
+            let (id, message_type) = (text.map(str::to_owned), text.map(str::to_owned));
+            let fields =
+                Bindings::default().read(&Message { id, message_type, ..Message::default() }).unwrap();
+            (fields["event_id"].clone(), fields["event_type"].clone())
+        };
+
+        assert_eq!(read(None), (Value::Null, Value::Null));
+        assert_eq!(read(Some("")), (Value::Null, Value::Null));
+        assert_eq!(read(Some("x")), (Value::Text("x".into()), Value::Text("x".into())));
+    }
+
+    #[test]
+    fn a_header_that_does_not_read_as_its_type_is_refused_with_its_name() {
+        let mut message = message("{}");
+        message.headers = vec![("tries".into(), "many".into()), ("at".into(), "2026-01-31T23:59:59Z".into())];
+        let header = |name: &str, value_type| one(BindingSource::Header(name.into()), value_type, true);
+
+        let refusal = header("tries", ValueType::Integer).read(&message).unwrap_err();
+        let missing = header("absent", ValueType::String).read(&message).unwrap_err();
+        let instant = header("at", ValueType::Timestamp).read(&message).unwrap();
+
+        assert_eq!(
+            refusal.to_string(),
+            "field has the wrong type: header tries is text that does not read as an integer"
+        );
+        assert_eq!(missing.to_string(), "field is missing: header absent is absent or null");
+        assert_eq!(instant["field"].text(), "2026-01-31 23:59:59.000000");
+    }
+
+    #[test]
+    fn the_whole_payload_is_called_by_its_name() {
+        let refusal = pointed("", ValueType::Integer).read(&message("{}")).unwrap_err();
+
+        assert_eq!(refusal.to_string(), "field has the wrong type: the payload is an object, not an integer");
+    }
+
+    #[test]
     fn names_and_pointers_that_cannot_work_are_refused_at_start() {
         let pointer = |pointer: &str| Binding {
             source: BindingSource::Pointer(pointer.into()),
@@ -326,6 +365,8 @@ mod tests {
             ("whole", pointer(""), true),
             ("escaped", pointer("/a~1b~0c"), true),
             ("_x1", pointer("/0"), true),
+            ("_", pointer("/x"), true),
+            ("from_header", Binding { source: BindingSource::Header("x".into()), ..pointer("/x") }, true),
             ("1x", pointer("/x"), false),
             ("user-id", pointer("/x"), false),
             ("größe", pointer("/x"), false),

@@ -238,6 +238,8 @@ fn key_text(name: &str, value: &Value) -> Result<String, KeyRefusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn fields(values: &[(&str, Value)]) -> Fields {
@@ -289,6 +291,21 @@ mod tests {
         assert!(matches!(render("1:2", "3"), Err(KeyRefusal::Ambiguous { .. })));
     }
 
+    /// Where the last value ends is known from the end of the key.
+    #[test]
+    fn the_last_value_may_contain_what_follows_it() {
+        for (template, value, key) in [
+            ("{id}:paid", "1:paid", "1:paid:paid"),
+            ("x:{id}:paid", "1:paid", "x:1:paid:paid"),
+            ("{id}", ":", ":"),
+        ] {
+            assert_eq!(render(template, &[("id", text(value))]).as_deref(), Ok(key), "{template}");
+        }
+        let three = |b: &str| render("{a}/{b}/{c}", &[("a", text("1")), ("b", text(b)), ("c", text("3/4"))]);
+        assert_eq!(three("2").as_deref(), Ok("1/2/3/4"));
+        assert!(matches!(three("2/"), Err(KeyRefusal::Ambiguous { name, .. }) if name == "b"));
+    }
+
     #[test]
     fn a_separator_that_begins_inside_the_value_is_ambiguous_too() {
         let refusal = render("{a}::{b}", &[("a", text("1:")), ("b", text("2"))]);
@@ -303,6 +320,28 @@ mod tests {
 
         assert!(fitting.is_ok());
         assert_eq!(refusal, KeyRefusal::TooLong { characters: 129, limit: 128 });
+    }
+
+    #[test]
+    fn a_key_is_made_of_values_that_every_message_has_as_plain_text() {
+        let bound = |value_type, required| {
+            let source = BindingSource::Pointer("/x".into());
+            crate::declared::Binding { source, value_type, required }
+        };
+        let bindings = Bindings::new(BTreeMap::from([
+            ("id".to_owned(), bound(ValueType::Integer, true)),
+            ("maybe".to_owned(), bound(ValueType::Integer, false)),
+            ("whole".to_owned(), bound(ValueType::Json, true)),
+        ]))
+        .unwrap();
+        let check = |template: &str| KeyTemplate::parse(template).unwrap().check(&bindings);
+
+        assert_eq!(check("{id}:{event_id}"), Ok(()));
+        assert!(matches!(check("{id}:{maybe}"), Err(InvalidKey::Optional { name, .. }) if name == "maybe"));
+        assert!(matches!(check("{whole}"), Err(InvalidKey::Structured { name, .. }) if name == "whole"));
+        let fix = "did you mean \"id\"?".to_owned();
+        let (template, name) = ("{di}".to_owned(), "di".to_owned());
+        assert_eq!(check("{di}"), Err(InvalidKey::UnknownName { template, name, fix }));
     }
 
     #[test]

@@ -56,8 +56,40 @@ mod tests {
 
     #[test]
     fn swapped_neighbours_are_one_difference() {
-        assert_eq!(distance("ab", "ba"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
+        for (one, other, differences) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("x", "yyyy", 4),
+            ("abc", "abc", 0),
+            ("ab", "ba", 1),
+            ("ab", "xab", 1),
+            ("aab", "aba", 1),
+            ("abcd", "acbd", 1),
+            ("flaw", "lawn", 2),
+            ("xab", "ba", 2),
+            ("abx", "bay", 2),
+            ("kitten", "sitting", 3),
+            ("abcdef", "badcfe", 3),
+            // Nothing is put between letters that were swapped.
+            ("ca", "abc", 3),
+        ] {
+            assert_eq!(distance(one, other), differences, "{one:?} and {other:?}");
+            assert_eq!(distance(other, one), differences, "{other:?} and {one:?}");
+        }
+    }
+
+    #[test]
+    fn a_third_of_the_letters_may_differ_but_always_one() {
+        for (typed, known, near) in [
+            ("x", "y", true),
+            ("ab", "xb", true),
+            ("abcde", "abcxx", false),
+            ("abcdef", "abcdxx", true),
+            ("abcdefgh", "abcdexxx", false),
+            ("abcdefghi", "abcdefxxx", true),
+        ] {
+            assert_eq!(nearest_name(typed, [known]), near.then_some(known), "{typed} and {known}");
+        }
+        assert_eq!(nearest_name("ab", ["xb", "ab"]), Some("ab"), "the nearest, not the first");
     }
 }

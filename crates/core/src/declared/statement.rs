@@ -238,6 +238,10 @@ mod tests {
             "INSERT INTO t VALUES (1::amount)",
             "INSERT INTO t VALUES (N'ünï:amount')",
             "INSERT INTO t VALUES (1) -- ; the end",
+            "INSERT INTO t VALUES (1) --",
+            "UPDATE `a\\` SET b$1 = 1",
+            "UPDATE t SET a = 1 /**/",
+            "UPDATE t SET a = 1 /*/ + :amount */",
         ] {
             let statement = parse(untouched).unwrap();
 
@@ -270,8 +274,14 @@ mod tests {
 
     #[test]
     fn open_quotes_and_comments_are_refused() {
-        for sql in ["UPDATE t SET a = 'x", "UPDATE t SET a = \"x", "UPDATE `t SET a = 1", "UPDATE t /* x"] {
-            assert!(matches!(parse(sql), Err(InvalidStatement::Unclosed { .. })), "{sql}");
+        for (sql, what) in [
+            ("UPDATE t SET a = 'x", "single quote"),
+            ("UPDATE t SET a = \"x", "double quote"),
+            ("UPDATE `t SET a = 1", "backtick"),
+            ("UPDATE t /* x", "comment"),
+            ("UPDATE t /*/", "comment"),
+        ] {
+            assert_eq!(parse(sql), Err(InvalidStatement::Unclosed { what }), "{sql}");
         }
     }
 
@@ -281,6 +291,8 @@ mod tests {
             ("", InvalidStatement::Empty),
             (" -- nothing\n/* at all */ ", InvalidStatement::Empty),
             (";", InvalidStatement::Empty),
+            ("; UPDATE t SET a = 1", InvalidStatement::Empty),
+            ("UPDATE t SET a = 1;; UPDATE t SET a = 2", InvalidStatement::Several),
             ("UPDATE t SET a = 1; DROP TABLE t", InvalidStatement::Several),
             ("UPDATE t SET a = 1; 'x'", InvalidStatement::Several),
             ("UPDATE t SET a = 1; :amount", InvalidStatement::Several),
@@ -325,10 +337,17 @@ mod tests {
             ("+1", None),
             (">2", None),
             (">=", None),
+            (">=+2", None),
         ] {
             assert_eq!(text.parse().ok(), expected, "{text:?}");
         }
-        assert!(ExpectRows::AtLeast(2).accepts(3) && !ExpectRows::AtLeast(2).accepts(1));
-        assert!(ExpectRows::Exactly(1).accepts(1) && !ExpectRows::Exactly(1).accepts(2));
+        for (expected, text, accepted) in [
+            (ExpectRows::Exactly(1), "exactly 1", [false, true, false, false]),
+            (ExpectRows::AtLeast(2), "at least 2", [false, false, true, true]),
+            (ExpectRows::Any, "any number", [true; 4]),
+        ] {
+            assert_eq!([0, 1, 2, 3].map(|rows| expected.accepts(rows)), accepted, "{text}");
+            assert_eq!(expected.to_string(), text);
+        }
     }
 }

@@ -13,18 +13,24 @@ use crate::value::ValueType;
 
 /// The points story's consumer: key `order:{order_id}:paid`, compares user and amount.
 fn points_award(comparison: DeclaredComparison) -> DeclaredConsumer {
+    let award = "UPDATE points_account SET points = points + :amount WHERE user_id = :user_id";
+    running(&[(award, ExpectRows::Exactly(1)), (NOTE, ExpectRows::Any)], comparison)
+}
+
+const NOTE: &str = "INSERT INTO note (event_id) VALUES (:event_id)";
+
+/// The same consumer with other statements.
+fn running(statements: &[(&str, ExpectRows)], comparison: DeclaredComparison) -> DeclaredConsumer {
     let bindings = Bindings::new(BTreeMap::from([
         bound("order_id", "/orderId", ValueType::Integer),
         bound("user_id", "/userId", ValueType::Integer),
         bound("amount", "/amount", ValueType::Decimal),
     ]))
     .unwrap();
-    let award = "UPDATE points_account SET points = points + :amount WHERE user_id = :user_id";
-    let note = "INSERT INTO note (event_id) VALUES (:event_id)";
-    let statements = [(award, ExpectRows::Exactly(1)), (note, ExpectRows::Any)]
-        .map(|(sql, rows)| Statement::parse(sql, bindings.known_names(), rows).unwrap());
+    let parse = |(sql, rows): &(&str, ExpectRows)| Statement::parse(sql, bindings.known_names(), *rows);
+    let statements = statements.iter().map(|statement| parse(statement).unwrap()).collect();
     let key = KeyTemplate::parse("order:{order_id}:paid").unwrap();
-    DeclaredConsumer::new("points-award", key, bindings, comparison, statements.into()).unwrap()
+    DeclaredConsumer::new("points-award", key, bindings, comparison, statements).unwrap()
 }
 
 fn bound(name: &str, pointer: &str, value_type: ValueType) -> (String, Binding) {
@@ -279,6 +285,43 @@ fn a_wrong_row_count_refuses_the_operation_and_stops_before_the_next_statement()
     }
 }
 
+/// Applies three operations in one transaction; what that came to, and which event each statement ran for.
+fn apply_three(statements: usize, rows: &[u64]) -> (Result<(), EachFailed>, Vec<String>) {
+    let consumer = running(&vec![(NOTE, ExpectRows::Exactly(1)); statements], columns(&["user_id"]));
+    let messages = ["e-1", "e-2", "e-3"].map(|id| message(id, PAID));
+    let read: Vec<_> = messages.iter().map(|message| consumer.operation(message).unwrap()).collect();
+    let work: Vec<_> = messages
+        .iter()
+        .zip(&read)
+        .map(|(message, (operation, handler))| Work { operation, message, handler })
+        .collect();
+    let mut tx = Recorded { rows: rows.to_vec(), ran: Vec::new() };
+    let result = ready(DeclaredChange::apply_each(&mut tx, &work));
+    (result, tx.ran.iter().map(|(_, values)| values[0].text()).collect())
+}
+
+#[test]
+fn several_operations_run_their_statements_in_order() {
+    assert_eq!(apply_three(1, &[1; 3]), (Ok(()), ["e-1", "e-2", "e-3"].map(str::to_owned).into()));
+
+    let each_twice = ["e-1", "e-1", "e-2", "e-2", "e-3", "e-3"].map(str::to_owned);
+    assert_eq!(apply_three(2, &[1; 6]), (Ok(()), each_twice.into()));
+}
+
+#[test]
+fn of_several_operations_the_one_at_fault_is_named() {
+    let refused = |statement| {
+        let reason = format!("statement {statement} of points-award changed 0 rows, expected exactly 1");
+        Err(EachFailed { at: Some(1), error: HandlerError::Refused(reason) })
+    };
+    let gone = HandlerError::Store(StoreError::Unavailable("gone".into()));
+
+    assert_eq!(apply_three(1, &[1, 0, 1]).0, refused(1));
+    assert_eq!(apply_three(2, &[1, 1, 1, 0]).0, refused(2));
+    assert_eq!(apply_three(1, &[1, 1]).0, Err(EachFailed { at: Some(2), error: gone.clone() }));
+    assert_eq!(apply_three(2, &[1, 1, 1]).0, Err(EachFailed { at: Some(1), error: gone }));
+}
+
 #[test]
 fn a_store_failure_is_the_store_s_and_not_the_message_s() {
     let (result, _) = apply(&[1]);
@@ -323,7 +366,8 @@ fn earlier_versions_compare_what_they_compared_with_this_message_s_values() {
 
     let (operation, _) = consumer.operation(&message("e-1", PAID)).unwrap();
 
-    assert_eq!(operation.comparison_version, 3);
+    assert_eq!((operation.comparison_version, consumer.comparison_version()), (3, 3));
+    assert_eq!(consumer.earlier().iter().map(|earlier| earlier.version).collect::<Vec<_>>(), [1, 2]);
     let texts: Vec<_> =
         operation.earlier.iter().map(|earlier| (earlier.version, earlier.comparison.text())).collect();
     assert_eq!(texts[0], (1, "user_id=7".to_owned()));
@@ -333,6 +377,24 @@ fn earlier_versions_compare_what_they_compared_with_this_message_s_values() {
         [("user_id", ValueType::Integer), ("amount", ValueType::Decimal)]
     );
     assert!(consumer.uses_fingerprint());
+}
+
+/// Commands and checks of the schema read a consumer back.
+#[test]
+fn a_consumer_tells_what_it_was_made_of() {
+    let consumer = points_award(columns(&["user_id"]));
+
+    assert_eq!(consumer.name(), "points-award");
+    assert_eq!(consumer.key().as_str(), "order:{order_id}:paid");
+    assert_eq!(consumer.bindings().get("amount").map(|bound| bound.value_type), Some(ValueType::Decimal));
+    assert_eq!(consumer.bindings().get("event_id"), None, "nobody binds what is built in");
+    assert_eq!(*consumer.comparison(), columns(&["user_id"]));
+    assert_eq!((consumer.comparison_version(), consumer.earlier().len()), (1, 0));
+    assert!(!consumer.uses_fingerprint());
+    assert!(consumer.guard().is_none());
+    assert_eq!(consumer.statements().len(), 2);
+    assert_eq!(consumer.statements()[1].sql(), "INSERT INTO note (event_id) VALUES (?)");
+    assert!(points_award(fingerprint_of_both()).uses_fingerprint());
 }
 
 #[test]

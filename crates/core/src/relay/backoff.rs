@@ -39,3 +39,47 @@ impl Backoff {
         self.failures > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Fixed;
+
+    fn pauses(error: &StoreError, fraction: f64) -> Vec<u128> {
+        let mut backoff = Backoff::default();
+        (0..12).map(|_| backoff.failed(error, &mut Fixed(fraction)).as_micros()).collect()
+    }
+
+    #[test]
+    fn pauses_double_and_a_contended_store_is_asked_again_sooner() {
+        let contended = pauses(&StoreError::Contended("deadlock".into()), 1.0);
+        let away = pauses(&StoreError::Unavailable("down".into()), 1.0);
+
+        assert_eq!(contended[..7], [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 200_000]);
+        assert_eq!(away[..7], [100_000, 200_000, 400_000, 800_000, 1_600_000, 3_200_000, 5_000_000]);
+        assert_eq!((contended[11], away[11]), (200_000, 5_000_000));
+    }
+
+    #[test]
+    fn jitter_takes_up_to_half_of_a_pause() {
+        let away = StoreError::Unavailable("down".into());
+
+        assert_eq!((pauses(&away, 0.0)[0], pauses(&away, 0.5)[0]), (50_000, 75_000));
+    }
+
+    #[test]
+    fn a_success_ends_the_series() {
+        let mut backoff = Backoff::default();
+        let fail = |backoff: &mut Backoff| {
+            backoff.failed(&StoreError::Contended("deadlock".into()), &mut Fixed(1.0)).as_millis()
+        };
+        assert!(!backoff.failing());
+
+        fail(&mut backoff);
+        assert_eq!((fail(&mut backoff), backoff.failing()), (10, true));
+        backoff.succeeded();
+
+        assert!(!backoff.failing());
+        assert_eq!(fail(&mut backoff), 5);
+    }
+}

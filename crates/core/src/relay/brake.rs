@@ -25,3 +25,18 @@ impl Brake {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_counts_for_ten_minutes_to_the_last_moment() {
+        let mut brake = Brake::default();
+        let now = Monotonic::new(Duration::from_hours(1));
+
+        assert!((0..DEATHS_MAX).all(|_| brake.allows(now)));
+        assert!(!brake.allows(now.plus(WINDOW)));
+        assert!(brake.allows(now.plus(WINDOW + Duration::from_millis(1))));
+    }
+}

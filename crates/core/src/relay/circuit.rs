@@ -156,3 +156,126 @@ impl Circuit {
         self.last_answer.is_some_and(|answer| answer > moment)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Fixed;
+
+    const NOW: Monotonic = Monotonic::new(Duration::from_secs(1000));
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The circuit of a destination that accepts.
+    fn closed() -> Circuit {
+        let mut circuit = Circuit::new(NOW);
+        circuit.accepting(NOW);
+        circuit
+    }
+
+    /// Fails until the breaker opens; how long its pause is.
+    fn pause(circuit: &mut Circuit, retry_after: Option<Duration>, fraction: f64) -> Duration {
+        let mut failures = 0..FAILURES_TO_OPEN;
+        assert!(failures.any(|_| circuit.failed(NOW, retry_after, &mut Fixed(fraction))), "it opens");
+        circuit.probe_at().expect("it is open").since(NOW)
+    }
+
+    #[test]
+    fn the_first_pause_is_half_a_second_to_a_second() {
+        assert_eq!(pause(&mut closed(), None, 0.0), millis(500));
+        assert_eq!(pause(&mut closed(), None, 0.5), millis(750));
+    }
+
+    #[test]
+    fn a_pause_doubles_with_every_failed_probe_until_something_is_answered() {
+        let mut circuit = closed();
+
+        let pauses: Vec<Duration> = (0..8)
+            .map(|_| {
+                let pause = pause(&mut circuit, None, 0.0);
+                circuit.probing();
+                pause
+            })
+            .collect();
+        circuit.answered(NOW);
+
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000].map(millis));
+        assert_eq!(pause(&mut circuit, None, 0.0), millis(500));
+    }
+
+    #[test]
+    fn a_destination_lengthens_its_pause_up_to_an_hour_and_never_shortens_it() {
+        let hour = Duration::from_hours(1);
+
+        assert_eq!(pause(&mut closed(), Some(millis(40_000)), 0.0), millis(40_000));
+        assert_eq!(pause(&mut closed(), Some(millis(1)), 0.0), millis(500));
+        assert_eq!(pause(&mut closed(), Some(hour * 9), 0.0), hour);
+    }
+
+    #[test]
+    fn an_open_breaker_sends_rows_away_for_seconds_unless_the_destination_asked_for_more() {
+        for (asked, wait) in [(None, 5_000), (Some(millis(9_000)), 9_000)] {
+            let mut circuit = Circuit { openings: 4, ..closed() };
+            pause(&mut circuit, asked, 1.0);
+            // The pause itself is 16 seconds.
+            let moment = NOW.plus(millis(7_000));
+
+            assert_eq!(circuit.admission(moment), Admission::Wait(millis(wait)), "{asked:?}");
+            assert_eq!(circuit.admission(NOW.plus(millis(16_000))), Admission::Probe);
+        }
+    }
+
+    #[test]
+    fn a_row_waits_as_long_as_its_destination_has_been_away_between_one_and_five_seconds() {
+        let mut circuit = closed();
+        circuit.unavailable(NOW);
+        circuit.unavailable(NOW.plus(millis(2_000)));
+
+        for (after, wait) in [(0, 1_000), (3_000, 3_000), (60_000, 5_000)] {
+            assert_eq!(circuit.admission(NOW.plus(millis(after))), Admission::Wait(millis(wait)));
+        }
+        assert!(circuit.is_unavailable());
+        assert_eq!(circuit.probe_at(), None, "waiting is not all it takes");
+    }
+
+    #[test]
+    fn a_probe_that_says_nothing_makes_room_for_another_and_closes_nothing() {
+        let mut circuit = closed();
+        circuit.probe_withdrawn(NOW);
+        assert_eq!(circuit.admission(NOW), Admission::Full);
+
+        pause(&mut circuit, None, 0.0);
+        circuit.probe_withdrawn(NOW);
+        assert_eq!(circuit.admission(NOW), Admission::Wait(millis(500)), "none was under way");
+        circuit.probing();
+        assert_eq!(circuit.admission(NOW), Admission::Wait(millis(1_000)));
+        circuit.probe_withdrawn(NOW);
+        assert_eq!(circuit.admission(NOW), Admission::Probe);
+    }
+
+    #[test]
+    fn a_destination_is_healthy_while_it_accepts_and_its_breaker_is_closed() {
+        let mut open = closed();
+        pause(&mut open, None, 0.0);
+        let mut away = closed();
+        away.unavailable(NOW);
+
+        assert!(closed().healthy() && !closed().is_unavailable());
+        assert!(!open.healthy() && !open.is_unavailable());
+        assert!(!away.healthy());
+    }
+
+    #[test]
+    fn an_answer_counts_for_what_was_published_before_it() {
+        let mut circuit = closed();
+        assert!(!circuit.answered_since(NOW));
+
+        circuit.answered(NOW);
+
+        assert!(circuit.answered_since(NOW.minus(millis(1))));
+        assert!(!circuit.answered_since(NOW), "at the same moment nobody knows");
+        assert!(!circuit.answered_since(NOW.plus(millis(1))));
+    }
+}

@@ -108,12 +108,13 @@ pub trait MarkerStore: Send + Sync {
     fn now(&self) -> impl Future<Output = Result<i64, StoreError>> + Send;
 
     /// Hands out at most `limit` unconfirmed transactions that are due, the oldest first, and puts each off by `pause`,
-    /// so that instances side by side do not look for the same ones.
+    /// so that instances side by side do not look for the same ones. A row that people broke is an error of its own, which
+    /// names its key; it keeps no other waiting.
     fn unconfirmed(
         &self,
         limit: u32,
         pause: Duration,
-    ) -> impl Future<Output = Result<Vec<Unconfirmed>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Result<Unconfirmed, StoreError>>, StoreError>> + Send;
 
     /// Notes evidence, and drops the message that was kept. `false` when the key has no unconfirmed marker.
     fn confirm(

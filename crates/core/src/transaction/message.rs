@@ -202,6 +202,10 @@ mod tests {
         let key = TransactionKey::draw(*b"MACHINEP", 0x0102_0304, 0x0a0b_0c0d);
 
         assert_eq!(key.as_str(), "014D414348494E4550010203040A0B0C0D");
+        assert_eq!(key.to_string(), key.as_str());
+        assert_eq!(format!("{key:?}"), r#"TransactionKey("014D414348494E4550010203040A0B0C0D")"#);
+        assert_eq!(TransactionKey::new(key.as_str()), Ok(key));
+        assert!(TransactionKey::new("").is_err() && TransactionKey::new("x".repeat(256)).is_err());
     }
 
     #[test]
@@ -209,7 +213,25 @@ mod tests {
         assert!(StoreName::new("orders-db:3306/x").is_err());
         assert!(StoreName::new("").is_err());
         assert!(StoreName::new("a".repeat(65)).is_err());
-        assert!(StoreName::new("orders_db.v2").is_ok());
+        assert!(StoreName::new("a".repeat(64)).is_ok());
+        assert_eq!(StoreName::new("orders_db.v2:a-Z").unwrap().as_str(), "orders_db.v2:a-Z");
+    }
+
+    #[test]
+    fn a_message_carries_what_it_was_given_and_its_digest_is_that_of_its_payload() {
+        let message = TransactionMessage::new("orders", "OrderPaid", "{}")
+            .with_event_id(EventId::stored("e1"))
+            .with_business_key("order:1:paid")
+            .with_header("trace", "t1");
+
+        assert_eq!((message.topic.as_str(), message.event_type.as_str()), ("orders", "OrderPaid"));
+        assert_eq!(message.event_id, Some(EventId::stored("e1")));
+        assert_eq!(message.business_key.as_deref(), Some("order:1:paid"));
+        assert_eq!(message.headers, [("trace".to_owned(), "t1".to_owned())]);
+        // printf '{}' | sha256sum
+        let digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+        assert_eq!(message.digest(), digest);
+        assert_eq!(message.check(), Ok(()));
     }
 
     #[test]
@@ -220,7 +242,10 @@ mod tests {
         assert_eq!(message.check(), Ok(()));
         assert_eq!(message.clone().with_header(STORE_HEADER, "x").check(), taken(STORE_HEADER));
         assert_eq!(message.clone().with_header("a", "1").with_header("a", "2").check(), taken("a"));
-        let long = TransactionMessage { event_type: "x".repeat(256), ..message };
-        assert_eq!(long.check(), Err(InvalidMessage::TooLong { field: "event_type", bytes: 256 }));
+        let typed = |bytes| TransactionMessage { event_type: "x".repeat(bytes), ..message.clone() };
+        assert_eq!(typed(255).check(), Ok(()));
+        assert_eq!(typed(256).check(), Err(InvalidMessage::TooLong { field: "event_type", bytes: 256 }));
+        let nowhere = TransactionMessage { topic: String::new(), ..message.clone() };
+        assert_eq!(nowhere.check(), Err(InvalidMessage::Empty("topic")));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use consign_core::event::{Event, EventId};
 use consign_core::lease::{Claim, ClaimRequest, PublishLimits};
+use consign_core::outcome::Proof;
 use consign_core::route::{DestinationName, Route};
 use consign_core::settle::Transition;
 use consign_core::time::Monotonic;
@@ -34,6 +35,8 @@ fn a_token_is_written_as_32_hexadecimal_digits() {
     let request = ClaimRequest::new(1, 1, seconds(30), bits, ASKED);
 
     assert_eq!(request.token().to_hex(), "0f0000000000000000000000000000a0");
+    assert_eq!(format!("{:?}", request.token()), "0f0000000000000000000000000000a0");
+    assert_eq!(request.token().bits(), (0x0f << 120) | 0xa0);
 }
 
 #[test]
@@ -43,6 +46,11 @@ fn a_settlement_carries_the_id_and_the_token_of_its_claim() {
     assert_eq!(settlement.id(), &EventId::stored("e"));
     assert_eq!(settlement.token().to_hex(), "ab".repeat(16));
     assert_eq!(settlement.to(), &Transition::Release { delay: seconds(3), why: "why".into() });
+    assert_eq!(settlement.to().word(), "released");
+    assert_eq!(claim().dead("never").to().word(), "dead");
+    let (_, pending) = claim().start(ASKED, LIMITS, route()).unwrap();
+    assert_eq!(pending.confirmed(Proof::Appended { partition: 0, offset: 7 }).to().word(), "confirmed");
+    assert_eq!(Transition::Retry { delay: seconds(3), why: String::new() }.word(), "retry");
 }
 
 #[test]

@@ -70,6 +70,14 @@ fn the_rows_own_destination_and_route_key_override_the_rules() {
     assert!(goes(&table, &event, "b", "by-row"));
 }
 
+/// An outbox whose events have nowhere to go is not worth a relay.
+#[test]
+fn a_table_is_empty_without_a_rule_whatever_its_destinations() {
+    assert!(RouteTable::default().is_empty());
+    assert!(table(vec![]).is_empty());
+    assert!(!table(vec![rule("*", "a", "k")]).is_empty());
+}
+
 #[test]
 fn a_row_that_names_its_destination_needs_no_rule() {
     let mut event = event("e", "OrderPaid", 0);

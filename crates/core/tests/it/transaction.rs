@@ -10,7 +10,7 @@ use consign_core::time::Monotonic;
 use consign_core::transaction::check::check;
 use consign_core::transaction::half::Question;
 use consign_core::transaction::local::{MarkError, Prepared};
-use consign_core::transaction::marker::{Marker, Unconfirmed};
+use consign_core::transaction::marker::{Evidence, Marker, Unconfirmed};
 use consign_core::transaction::message::{TransactionKey, TransactionMessage};
 use consign_core::transaction::repair::{RepairError, Repaired, repair};
 use consign_core::transaction::{Doubt, End, InvalidSpans, Spans, Verdict};
@@ -187,6 +187,8 @@ fn the_broker_is_told_what_the_commit_answered_and_nothing_without_an_answer() {
     assert_eq!(marked().ended(&Err(CommitError::Unknown(StoreError::CommitUnknown("lost".into())))), None);
     assert!(matches!(marked().rolled_back(), ("half", End::Rollback(_))));
     assert!(matches!(prepared().abandoned(), ("half", End::Rollback(_))));
+    let key = TransactionKey::draw([7; 8], 1, 1);
+    assert_eq!((prepared().key(), marked().key()), (&key, &key));
 }
 
 /// `OneKey` of the model.
@@ -218,6 +220,36 @@ fn spans_that_would_forget_what_the_broker_may_ask_about_are_refused() {
     assert_eq!(Spans::new(minute, day, 2 * day, day), early("keep_unconfirmed", day));
     let reaches = InvalidSpans::LongestReachesHorizon { longest: day, horizon: day };
     assert_eq!(Spans::new(day, day, 2 * day, 2 * day), Err(reaches));
+}
+
+#[test]
+fn spans_are_kept_as_they_were_given() {
+    let hours = |hours| Duration::from_hours(hours);
+
+    let spans = Spans::new(hours(1), hours(2), hours(3), hours(4)).unwrap();
+
+    assert_eq!((spans.longest(), spans.horizon()), (hours(1), hours(2)));
+    assert_eq!((spans.keep(), spans.keep_unconfirmed()), (hours(3), hours(4)));
+}
+
+#[test]
+fn every_doubt_says_why_nothing_is_answered() {
+    for (doubt, text) in [
+        (Doubt::Foreign, "the message belongs to another marker store"),
+        (Doubt::Undated, "the message does not say when its transaction began"),
+        (Doubt::Young, "the local transaction may still be running"),
+        (Doubt::Forgotten, "the transaction is older than what markers are kept for"),
+        (Doubt::Contested, "the marker's key is taken by nothing that is committed"),
+        (Doubt::Store(unavailable()), "the store is unavailable: down"),
+    ] {
+        assert_eq!(doubt.to_string(), text);
+    }
+}
+
+/// It stands in people's tables: another word would make a stranger of what was confirmed before.
+#[test]
+fn the_word_for_evidence_stays_what_it_is() {
+    assert_eq!(Evidence::Stored.word(), "STORED");
 }
 
 fn unconfirmed(message: Option<TransactionMessage>) -> Unconfirmed {
@@ -279,6 +311,9 @@ fn a_message_the_store_does_not_keep_is_taken_from_the_discarded_ones_if_it_is_t
     let other = TransactionMessage::new("orders", "OrderPaid", "{}");
     broker.given_up.lock().unwrap().insert(key.clone(), other);
     assert_eq!(round(), Ok(Repaired::Lost), "another payload is another message");
+    let elsewhere = TransactionMessage { topic: "payments".into(), ..order() };
+    broker.given_up.lock().unwrap().insert(key.clone(), elsewhere);
+    assert_eq!(round(), Ok(Repaired::Lost), "another topic is another message");
     broker.given_up.lock().unwrap().insert(key, order());
     assert_eq!(round(), Ok(Repaired::SentAgain));
     assert_eq!(round(), Ok(Repaired::Confirmed));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+use crate::credentials::Credentials;
 use crate::signature::hmac_sha1;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -21,21 +22,6 @@ const VERSION: i32 = 473;
 
 /// The flag of an answer.
 const ANSWER: i32 = 1;
-
-/// Who calls, for brokers with access control.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The access key, a user name since ACL 2.0.
-    pub access_key: String,
-    /// The secret key.
-    pub secret_key: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
-    }
-}
 
 /// One request or answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -134,12 +134,16 @@ impl MarkerStore for TransactionMarkers {
         reading.await
     }
 
-    async fn unconfirmed(&self, limit: u32, pause: Duration) -> Result<Vec<Unconfirmed>, StoreError> {
+    async fn unconfirmed(
+        &self,
+        limit: u32,
+        pause: Duration,
+    ) -> Result<Vec<Result<Unconfirmed, StoreError>>, StoreError> {
         let limit = limit.min(u32::try_from(LIST_MAX).unwrap_or(u32::MAX));
         let unit = self.database.transact(Lane::General, move |connection| {
             async move { due(connection, limit, pause).await }.boxed()
         });
-        unit.await?.into_iter().map(StoredTransaction::unconfirmed).collect()
+        Ok(unit.await?.into_iter().map(StoredTransaction::unconfirmed).collect())
     }
 
     async fn confirm(&self, key: &TransactionKey, evidence: Evidence) -> Result<bool, StoreError> {

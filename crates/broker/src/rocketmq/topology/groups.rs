@@ -1,7 +1,10 @@
 //! Consumer groups, compared, and where they start.
 
+use std::collections::BTreeSet;
+
 use consign_core::finding::Finding;
-use consign_rocketmq::admin::{Admin, AdminError, Broker, GroupConfig};
+use consign_rocketmq::admin::{Admin, AdminError, Broker, Consumers, GroupConfig, Subscribed};
+use consign_rocketmq::{Filter, Subscription};
 
 use super::Group;
 
@@ -61,6 +64,58 @@ pub(super) fn compare(group: &Group, broker: &str, found: Option<&GroupConfig>) 
     findings
 }
 
+/// What the group's connected members are subscribed to, against what the topology says; `None` when it is the same, or
+/// nobody is connected. A broker keeps one subscription per topic for the whole group, the one that was told last: which
+/// member has which is not to be seen.
+pub(super) async fn check_members(
+    group: &Group,
+    admin: &Admin,
+    broker: &Broker,
+) -> Result<Option<Finding>, AdminError> {
+    let members = admin.consumers(&broker.address, &group.name).await?;
+    Ok(members.and_then(|members| foreign(group, &broker.name, &members)))
+}
+
+fn foreign(group: &Group, broker: &str, members: &Consumers) -> Option<Finding> {
+    // Clients of the older protocol subscribe to the group's own retry topic, too.
+    let retry = format!("%RETRY%{}", group.name);
+    let other =
+        |found: &&Subscribed| found.topic != retry && !group.subscriptions.iter().any(|own| same(own, found));
+    let others: Vec<String> = members
+        .subscriptions
+        .iter()
+        .filter(other)
+        .map(|found| format!("topic {:?} with {:?}", found.topic, found.expression))
+        .collect();
+    if others.is_empty() {
+        return None;
+    }
+    Some(Finding::error(
+        "group-subscription-differs",
+        format!("group {:?} on broker {broker:?}", group.name),
+        format!(
+            "its members ({}) are subscribed to {}, which the config does not say: members with different subscriptions lose \
+             each other's messages",
+            members.clients.join(", "),
+            others.join(" and ")
+        ),
+        "stop those members first, or give this consumer a group of its own",
+    ))
+}
+
+/// Whether a broker's subscription is the own one. Tags are a set.
+fn same(own: &Subscription, found: &Subscribed) -> bool {
+    let tags =
+        |text: &str| -> BTreeSet<String> { text.split("||").map(|tag| tag.trim().to_owned()).collect() };
+    let language = found.language.as_deref().unwrap_or("TAG");
+    own.topic == found.topic
+        && match &own.filter {
+            Filter::All => language == "TAG" && found.expression == "*",
+            Filter::Tag(wanted) => language == "TAG" && tags(wanted) == tags(&found.expression),
+            Filter::Sql(wanted) => language == "SQL92" && *wanted == found.expression,
+        }
+}
+
 /// A queue that a group consumes and has no start in.
 struct Unstarted<'a> {
     topic: &'a str,
@@ -77,7 +132,7 @@ pub(super) async fn check_starts(
     broker: &Broker,
 ) -> Result<Vec<Finding>, AdminError> {
     let mut findings = Vec::new();
-    for topic in &group.topics {
+    for Subscription { topic, .. } in &group.subscriptions {
         let unstarted = unstarted(group, topic, admin, broker).await?;
         if unstarted.is_empty() {
             continue;
@@ -104,7 +159,7 @@ pub(super) async fn record_starts(
     broker: &Broker,
 ) -> Result<usize, AdminError> {
     let mut recorded = 0;
-    for topic in &group.topics {
+    for Subscription { topic, .. } in &group.subscriptions {
         for Unstarted { topic, queue, end } in unstarted(group, topic, admin, broker).await? {
             admin.put_group_offset(&broker.address, &group.name, topic, queue, end).await?;
             recorded += 1;
@@ -137,7 +192,30 @@ mod tests {
     use super::*;
 
     fn group(ordered: bool) -> Group {
-        Group { name: "points".to_owned(), ordered, retries: 3, topics: Vec::new() }
+        Group { name: "points".to_owned(), ordered, retries: 3, subscriptions: Vec::new() }
+    }
+
+    /// apache/rocketmq: a proxy acknowledges, for the whole group, what a member's own filter does not match.
+    #[test]
+    fn members_with_another_subscription_are_an_error_and_the_order_of_tags_is_none() {
+        let own = Subscription { topic: "paid".to_owned(), filter: Filter::Tag("a || b".to_owned()) };
+        let group = Group { subscriptions: vec![own], ..group(false) };
+        let found = |topic: &str, language: Option<&str>, expression: &str| {
+            let language = language.map(ToOwned::to_owned);
+            let subscribed =
+                Subscribed { topic: topic.to_owned(), language, expression: expression.to_owned() };
+            let members = Consumers { clients: vec!["c-1".to_owned()], subscriptions: vec![subscribed] };
+            foreign(&group, "a", &members).map(|finding| (finding.code, finding.severity))
+        };
+
+        assert_eq!(found("paid", Some("TAG"), "b||a"), None);
+        assert_eq!(found("paid", None, "a || b"), None);
+        assert_eq!(found("%RETRY%points", Some("TAG"), "*"), None);
+        let differs = Some(("group-subscription-differs", Severity::Error));
+        assert_eq!(found("paid", Some("TAG"), "a"), differs);
+        assert_eq!(found("paid", Some("TAG"), "*"), differs);
+        assert_eq!(found("paid", Some("SQL92"), "a || b"), differs);
+        assert_eq!(found("created", Some("TAG"), "a || b"), differs);
     }
 
     fn codes(group: &Group, found: Option<&GroupConfig>) -> Vec<(&'static str, Severity)> {

@@ -69,7 +69,8 @@ pub(super) async fn check_routes(
     admin: &Admin,
     findings: &mut Vec<Finding>,
 ) -> Result<(), AdminError> {
-    let consumed = topology.groups.iter().flat_map(|group| &group.topics);
+    let subscriptions = topology.groups.iter().flat_map(|group| &group.subscriptions);
+    let consumed = subscriptions.map(|subscription| &subscription.topic);
     let mut names: Vec<&String> = topology.topics.iter().map(|topic| &topic.name).chain(consumed).collect();
     names.sort_unstable();
     names.dedup();

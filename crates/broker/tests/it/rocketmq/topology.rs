@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use consign_broker::rocketmq::{
-    Admin, AdminOptions, Applied, Group, Topic, TopicKind, Topology, TopologyError, Transactions,
+    Admin, AdminOptions, Applied, Filter, Group, Subscription, Topic, TopicKind, Topology, TopologyError,
+    Transactions,
 };
 use consign_core::finding::{Finding, Severity};
 
@@ -16,7 +17,8 @@ fn topic(kind: TopicKind) -> Topic {
 /// A FIFO topic with its group, and a normal one.
 fn topology() -> Topology {
     let (fifo, normal) = (topic(TopicKind::Fifo), topic(TopicKind::Normal));
-    let group = Group { name: unique("group"), ordered: true, retries: 3, topics: vec![fifo.name.clone()] };
+    let subscriptions = vec![Subscription { topic: fifo.name.clone(), filter: Filter::All }];
+    let group = Group { name: unique("group"), ordered: true, retries: 3, subscriptions };
     Topology { topics: vec![fifo, normal], groups: vec![group], transactions: None }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::database::Database;
 use super::life::Paid;
 use super::mailbox::Mailbox;
-use super::place::Place;
+use super::place::{Broker, Place};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,14 +110,25 @@ impl Audit {
     }
 }
 
-/// Moves what is in the queue into a table, where it can be joined.
+/// Copies what is in the queue into a table, where it can be joined.
 async fn collect(place: &Place, database: &Database) -> anyhow::Result<()> {
-    let mailbox = Mailbox::open(place, None).await?;
+    let mailbox = Mailbox::open(place, database, None).await?;
+    if let Broker::RocketMq(_) = &place.broker {
+        for message in mailbox.topic()?.stored().await? {
+            let (id, order) = (message.message_id().unwrap_or_default(), Paid::read(&message.body)?.order_id);
+            arrived(database, id, order).await?;
+        }
+        return Ok(());
+    }
     while let Some(letter) = mailbox.next().await? {
         let order = Paid::read(&letter.body)?.order_id;
-        let sql = "INSERT INTO arrived_message (message_id, order_id) VALUES (?, ?)";
-        database.execute(sql, &[letter.id.as_str().into(), order.into()]).await?;
+        arrived(database, &letter.id, order).await?;
         mailbox.ack(letter).await?;
     }
     Ok(())
+}
+
+async fn arrived(database: &Database, id: &str, order: i64) -> anyhow::Result<()> {
+    let sql = "INSERT INTO arrived_message (message_id, order_id) VALUES (?, ?)";
+    database.execute(sql, &[id.into(), order.into()]).await.map(drop)
 }

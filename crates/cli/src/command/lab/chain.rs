@@ -33,16 +33,41 @@ use tokio::time::Instant;
 
 use super::database::Database;
 use super::life::{Life, Paid};
-use super::mailbox::{Mailbox, ROUTE};
+use super::mailbox::Mailbox;
+use super::place::{Broker, INVISIBLE};
 use super::record::{Actor, What};
 
 pub use watched::{Deaths, Watched};
 
-/// How long a chain may take to come to rest.
-const REST: Duration = Duration::from_secs(40);
 /// How long nothing may move before a broker that shows no messages in flight is taken to have none.
 const QUIET: Duration = Duration::from_millis(600);
-const LOOK_EVERY: Duration = Duration::from_millis(15);
+
+/// How it is found out that a chain has come to rest.
+struct Patience {
+    /// How long it may take.
+    longest: Duration,
+    /// How long what a dead process held may come again, although it was noted as acknowledged.
+    comes_again: Duration,
+    look_every: Duration,
+}
+
+impl Patience {
+    fn of(life: &Life) -> Self {
+        match &life.place.broker {
+            Broker::File(_) | Broker::RabbitMq(_) => Self {
+                longest: Duration::from_secs(40),
+                comes_again: Duration::ZERO,
+                look_every: Duration::from_millis(15),
+            },
+            // A look asks a server over the network, and what a dead process held comes after its invisible time.
+            Broker::RocketMq(_) => Self {
+                longest: Duration::from_secs(90),
+                comes_again: if life.first() { Duration::ZERO } else { INVISIBLE },
+                look_every: Duration::from_millis(150),
+            },
+        }
+    }
+}
 
 /// What a consumer does inside the transaction of marker and effect, before it commits.
 pub type Inside = Arc<dyn Fn(Paid) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -154,7 +179,8 @@ where
     O: OutboxStore + 'static,
     S: InboxStore + Parking + Clone + 'static,
 {
-    let deadline = Instant::now() + REST;
+    let Patience { longest, comes_again, look_every } = Patience::of(life);
+    let started = Instant::now();
     let mailbox = life.mailbox().await?;
     let mut running = Running::default();
     for relay in relays {
@@ -168,11 +194,13 @@ where
     let mut quiet_since = None;
     while quiet_since.is_none_or(|since: Instant| since.elapsed() < QUIET) {
         running.check()?;
-        if Instant::now() > deadline {
-            bail!("the chain did not come to rest within {REST:?}");
+        if started.elapsed() > longest {
+            let left = mailbox.left().await?;
+            bail!("the chain did not come to rest within {longest:?}: {left} messages are not acknowledged");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
-        quiet_since = if rest.reached().await? { quiet_since.or(Some(Instant::now())) } else { None };
+        tokio::time::sleep(look_every).await;
+        let resting = rest.reached().await? && (consumers.is_empty() || started.elapsed() >= comes_again);
+        quiet_since = if resting { quiet_since.or(Some(Instant::now())) } else { None };
     }
     running.drain().await
 }
@@ -216,7 +244,7 @@ impl Running {
         let (actor, deaths) = (relay.actor, &relay.deaths);
         let store = Watched { inner: Arc::clone(outbox), life: life.clone(), actor, deaths: deaths.clone() };
         let destination = Watched { inner: destination, life: life.clone(), actor, deaths: deaths.clone() };
-        let key = Template::parse(ROUTE).expect("a template without fields");
+        let key = Template::parse(life.place.route()).expect("a template without fields");
         let rule = Rule { event_type: "*".into(), destination: name.clone(), key, retry: None };
         let runtime = RelayRuntime {
             name: "outbox".into(),

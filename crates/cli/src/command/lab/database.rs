@@ -61,8 +61,15 @@ macro_rules! bind {
 }
 
 impl Database {
-    /// Connects; a file is created.
+    /// Opens it; a file is created, a server is connected to when it is needed.
     pub async fn open(store: &Store) -> anyhow::Result<Self> {
+        // Many sides run at once: a busy machine is no window.
+        const PATIENCE: Duration = Duration::from_secs(30);
+        Self::open_within(store, PATIENCE).await
+    }
+
+    /// The same for calls that wait no longer for a server.
+    pub async fn open_within(store: &Store, connect_timeout: Duration) -> anyhow::Result<Self> {
         match store {
             Store::File(path) => {
                 let database = sqlite::Database::open(path, sqlite::Creation::IfMissing).await?;
@@ -75,12 +82,12 @@ impl Database {
             }
             Store::Server(address) => {
                 let mut options = mysql::Options::new(address.url.as_str());
+                options.connect_timeout = connect_timeout;
                 options.certificate_authority.clone_from(&address.ca);
                 if address.ca.is_some() {
                     options.encryption = mysql::Encryption::VerifyIdentity;
                 }
-                let database = mysql::Database::connect(&options).await.context("cannot connect to MySQL")?;
-                Ok(Self::MySql(database))
+                Ok(Self::MySql(mysql::Database::open(&options).context("cannot use the MySQL url")?))
             }
         }
     }

@@ -147,7 +147,12 @@ impl Life {
 
     /// The queue, for hand-written code.
     pub async fn mailbox(&self) -> anyhow::Result<Mailbox> {
-        Mailbox::open(&self.place, None).await
+        self.mailbox_through(None).await
+    }
+
+    /// The same by another way to the broker than the straight one.
+    pub async fn mailbox_through(&self, through: Option<u16>) -> anyhow::Result<Mailbox> {
+        Mailbox::open(&self.place, &self.database, through).await
     }
 }
 

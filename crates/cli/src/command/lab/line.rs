@@ -32,9 +32,13 @@ impl<'a> Line<'a> {
     pub async fn open(life: &'a Life) -> anyhow::Result<Self> {
         let kind = match &life.place.broker {
             Broker::File(_) => Kind::Lock(None),
-            Broker::Server(_) => {
+            Broker::RabbitMq(_) => {
                 let options = life.place.rabbitmq()?;
                 Kind::Cable(Cable::start(options.host.clone(), options.port).await?)
+            }
+            Broker::RocketMq(cluster) => {
+                let (host, port) = cluster.first_proxy()?;
+                Kind::Cable(Cable::start(host, port).await?)
             }
         };
         Ok(Self { life, kind })

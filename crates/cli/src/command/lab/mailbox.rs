@@ -1,5 +1,7 @@
 //! The queue as hand-written code uses it: put a message in, take the next one out, acknowledge it or give it back.
 
+mod topic;
+
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -8,7 +10,10 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use tokio::time::Instant;
 
+use super::database::Database;
 use super::place::{Broker, DELIVERY_LEASE, Place, redirect};
+
+pub use topic::{Topic, acknowledged, reader};
 
 /// The route key of every message.
 pub const ROUTE: &str = "OrderPaid";
@@ -18,6 +23,8 @@ const QUIET: Duration = Duration::from_millis(600);
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 const ANSWER: Duration = Duration::from_secs(10);
 const BUSY: Duration = Duration::from_millis(700);
+/// A message that does not come within this time is taken for one that nobody gets any more.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One side's queue.
 pub struct Mailbox {
@@ -27,7 +34,8 @@ pub struct Mailbox {
 
 enum Kind {
     File(SqlitePool),
-    Server { channel: Channel, publisher: Publisher, _connection: Connection },
+    RabbitMq { channel: Channel, publisher: Publisher, _connection: Connection },
+    RocketMq(Box<Topic>),
 }
 
 /// A message that was taken out and not settled.
@@ -42,6 +50,7 @@ pub struct Letter {
 enum Handle {
     Row(i64),
     Delivery(DeliveryHandle),
+    Receipt(consign_rocketmq::Handle),
 }
 
 /// What the broker said to a message.
@@ -57,14 +66,14 @@ pub enum Answer {
 
 impl Mailbox {
     /// Opens the queue; `through` is a way to the broker other than the straight one.
-    pub async fn open(place: &Place, through: Option<u16>) -> anyhow::Result<Self> {
+    pub async fn open(place: &Place, database: &Database, through: Option<u16>) -> anyhow::Result<Self> {
         let kind = match &place.broker {
             Broker::File(path) => {
                 // A file that others write to for longer is a broker that does not answer.
                 let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY);
                 Kind::File(SqlitePoolOptions::new().max_connections(3).connect_with(options).await?)
             }
-            Broker::Server(_) => {
+            Broker::RabbitMq(_) => {
                 let mut options = place.rabbitmq()?;
                 if let Some(port) = through {
                     redirect(&mut options, port);
@@ -72,8 +81,9 @@ impl Mailbox {
                 let connection = Connection::open(&options).await.context("cannot connect to RabbitMQ")?;
                 let channel = connection.open_channel().await?;
                 let publisher = connection.open_publisher().await?;
-                Kind::Server { channel, publisher, _connection: connection }
+                Kind::RabbitMq { channel, publisher, _connection: connection }
             }
+            Broker::RocketMq(_) => Kind::RocketMq(Box::new(Topic::open(place, database, through).await?)),
         };
         Ok(Self { name: place.name.clone(), kind })
     }
@@ -98,7 +108,7 @@ impl Mailbox {
                     Err(_) => Ok(Answer::None),
                 }
             }
-            Kind::Server { publisher, .. } => {
+            Kind::RabbitMq { publisher, .. } => {
                 let publication = self.publication(id, body);
                 match publisher.publish(publication, Instant::now() + within).await {
                     Verdict::Acked { .. } => Ok(Answer::Taken),
@@ -110,6 +120,7 @@ impl Mailbox {
                     | Verdict::ConnectionLost { .. } => Ok(Answer::None),
                 }
             }
+            Kind::RocketMq(topic) => topic.publish(topic.message(id, body), within).await,
         }
     }
 
@@ -132,9 +143,10 @@ impl Mailbox {
                     let _ = mailbox.publish(&id, &body, ANSWER).await;
                 });
             }
-            Kind::Server { publisher, .. } => {
+            Kind::RabbitMq { publisher, .. } => {
                 drop(publisher.publish(self.publication(id, body), Instant::now() + ANSWER));
             }
+            Kind::RocketMq(topic) => topic.send_blindly(topic.message(id, body)),
         }
     }
 
@@ -169,20 +181,28 @@ impl Mailbox {
                 .await?;
                 Ok(found.map(|(row, id, body)| Letter { id, body, handle: Handle::Row(row) }))
             }
-            Kind::Server { channel, .. } => {
+            Kind::RabbitMq { channel, .. } => {
                 let Some(delivery) = channel.get(&self.name).await? else { return Ok(None) };
                 let id = delivery.properties.ok().and_then(|properties| properties.message_id);
                 let handle = Handle::Delivery(delivery.handle);
                 Ok(Some(Letter { id: id.unwrap_or_default(), body: delivery.body.to_vec(), handle }))
             }
+            Kind::RocketMq(topic) => Ok(topic.receive(1).await?.pop().map(|received| Letter {
+                id: received.message_id,
+                body: received.body.to_vec(),
+                handle: Handle::Receipt(received.handle),
+            })),
         }
     }
 
     /// The next message; `None` once the queue is and stays empty.
     pub async fn next(&self) -> anyhow::Result<Option<Letter>> {
         let mut empty_since: Option<Instant> = None;
-        loop {
-            if let Some(letter) = self.receive().await? {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            // A long poll on a topic that has nothing more takes its time.
+            let nothing_there = matches!(self.kind, Kind::RocketMq(_)) && self.left().await? == 0;
+            if !nothing_there && let Some(letter) = self.receive().await? {
                 return Ok(Some(letter));
             }
             let quiet = match self.left().await? {
@@ -195,11 +215,19 @@ impl Mailbox {
             if quiet.is_some_and(|since| since.elapsed() >= patience) {
                 return Ok(None);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(self.look_every()).await;
+        }
+        Ok(None)
+    }
+
+    const fn look_every(&self) -> Duration {
+        match self.kind {
+            Kind::File(_) | Kind::RabbitMq { .. } => LOOK_EVERY,
+            Kind::RocketMq(_) => topic::LOOK_EVERY,
         }
     }
 
-    /// How many messages are in the queue; a server does not count those that were handed out.
+    /// How many messages are in the queue; RabbitMQ does not count those that were handed out.
     pub async fn left(&self) -> anyhow::Result<u64> {
         match &self.kind {
             Kind::File(file) => {
@@ -210,9 +238,18 @@ impl Mailbox {
                         .await?;
                 Ok(count.unsigned_abs())
             }
-            Kind::Server { channel, .. } => {
+            Kind::RabbitMq { channel, .. } => {
                 Ok(channel.queue_declare_passive(&self.name).await?.messages.into())
             }
+            Kind::RocketMq(topic) => topic.left().await,
+        }
+    }
+
+    /// The topic, where the queue is one of RocketMQ's.
+    pub fn topic(self) -> anyhow::Result<Topic> {
+        match self.kind {
+            Kind::RocketMq(topic) => Ok(*topic),
+            Kind::File(_) | Kind::RabbitMq { .. } => bail!("this side has no RocketMQ"),
         }
     }
 
@@ -223,11 +260,12 @@ impl Mailbox {
                 let sql = "DELETE FROM consign_queue_message WHERE id = ?";
                 sqlx::query(sql).bind(row).execute(file).await?;
             }
-            (Kind::Server { .. }, Handle::Delivery(handle)) => {
+            (Kind::RabbitMq { .. }, Handle::Delivery(handle)) => {
                 handle.ack()?;
                 self.left().await?;
             }
-            (Kind::File(_), Handle::Delivery(_)) | (Kind::Server { .. }, Handle::Row(_)) => {
+            (Kind::RocketMq(topic), Handle::Receipt(handle)) => topic.ack(&letter.id, handle).await?,
+            (Kind::File(_) | Kind::RabbitMq { .. } | Kind::RocketMq(_), _) => {
                 unreachable!("a letter is settled where it came from")
             }
         }
@@ -242,11 +280,12 @@ impl Mailbox {
                     "UPDATE consign_queue_message SET locked_until = NULL, lease_token = NULL WHERE id = ?";
                 sqlx::query(sql).bind(row).execute(file).await?;
             }
-            (Kind::Server { .. }, Handle::Delivery(handle)) => {
+            (Kind::RabbitMq { .. }, Handle::Delivery(handle)) => {
                 handle.nack(true)?;
                 self.left().await?;
             }
-            (Kind::File(_), Handle::Delivery(_)) | (Kind::Server { .. }, Handle::Row(_)) => {
+            (Kind::RocketMq(topic), Handle::Receipt(handle)) => topic.requeue(handle).await?,
+            (Kind::File(_) | Kind::RabbitMq { .. } | Kind::RocketMq(_), _) => {
                 unreachable!("a letter is settled where it came from")
             }
         }

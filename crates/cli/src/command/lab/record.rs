@@ -19,14 +19,23 @@ pub enum Actor {
     Consumer,
     /// A second one of its kind.
     OtherConsumer,
+    /// What answers the broker's questions about half messages, and the broker's own part in it.
+    CheckBack,
     /// Somebody who looks after it all, and what happens around it.
     Operator,
 }
 
 impl Actor {
     /// All of them, from left to right in a picture.
-    pub const ALL: [Self; 6] =
-        [Self::Shop, Self::Relay, Self::OtherRelay, Self::Consumer, Self::OtherConsumer, Self::Operator];
+    pub const ALL: [Self; 7] = [
+        Self::Shop,
+        Self::Relay,
+        Self::OtherRelay,
+        Self::Consumer,
+        Self::OtherConsumer,
+        Self::CheckBack,
+        Self::Operator,
+    ];
 }
 
 /// What is done.
@@ -112,6 +121,34 @@ pub enum What {
     Replayed,
     /// Redis loses its memory.
     MemoryLost,
+    /// The broker holds a half message.
+    HalfSent,
+    /// The final commit was sent.
+    EndSent,
+    /// The broker asks how a transaction ended.
+    Asked,
+    /// It is answered: commit.
+    AnsweredCommit,
+    /// It is answered: rollback.
+    AnsweredRollback,
+    /// Nothing is answered, as nobody knows.
+    LeftOpen,
+    /// The database does not answer.
+    DatabaseAway,
+    /// The database answers again.
+    DatabaseBack,
+    /// The handler takes longer than the message is invisible to others.
+    StillAtWork,
+    /// A rollback marker keeps a late transaction from committing.
+    KeyFenced,
+    /// The local transaction could not commit any more.
+    LocalRolledBack,
+    /// The broker asked too often and gave the half message up.
+    GivenUp,
+    /// Nobody is asked any more.
+    NoQuestion,
+    /// The committed messages were found in their topic.
+    Found,
 }
 
 /// One step of a side.

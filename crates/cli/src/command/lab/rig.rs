@@ -17,7 +17,7 @@ use super::site::Site;
 /// A side that needs more lives does not get anywhere.
 const LIVES_MAX: u32 = 8;
 /// How long one life may take.
-const LIFE_DEADLINE: Duration = Duration::from_secs(90);
+const LIFE_DEADLINE: Duration = Duration::from_mins(2);
 
 /// What one side came to.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Ran {
 
 /// Runs one side.
 pub async fn run(site: &Site, backend: Backend, id: Window, side: Side) -> anyhow::Result<Ran> {
-    let place = site.create(backend, id.bindings()).await?;
+    let place = site.create(backend, id).await?;
     let ran = lives(&place, id, side).await;
     let ran = match ran {
         Ok(moments) => id.audit().take(&place).await.map(|found| Ran { found, moments }),

@@ -2,7 +2,7 @@
 
 use super::audit::Audit;
 use super::life::{Life, Side};
-use super::place::Backend;
+use super::place::{Backend, Messages};
 use super::site::Bindings;
 
 mod backlog;
@@ -57,9 +57,15 @@ scenarios! {
     SendThenCommit, send_then_commit, "send-then-commit", Messages;
     ClaimWithoutLease, claim_without_lease, "claim-without-lease", Messages;
     DurableWithoutConfirms, durable_without_confirms, "durable-without-confirms", Messages;
+    SendStatusIgnored, send_status_ignored, "send-status-ignored", Messages;
     ConfirmWithoutMandatory, confirm_without_mandatory, "confirm-without-mandatory", Messages;
     TimeoutMarkedSent, timeout_marked_sent, "timeout-marked-sent", Messages;
     SettleWithoutToken, settle_without_token, "settle-without-token", Messages;
+    HalfThenDied, half_then_died, "half-then-died", Messages;
+    DiedBeforeFinalCommit, died_before_final_commit, "died-before-final-commit", Messages;
+    CheckBackWhileOpen, check_back_while_open, "check-back-while-open", Messages;
+    CheckBackGivenUp, check_back_given_up, "check-back-given-up", Messages;
+    CheckBackWithoutDatabase, check_back_without_database, "check-back-without-database", Messages;
     RetryWithNewId, retry_with_new_id, "retry-with-new-id", Effects;
     AckBeforeCommit, ack_before_commit, "ack-before-commit", Effects;
     LostAckWithoutMarker, lost_ack_without_marker, "lost-ack-without-marker", Effects;
@@ -70,6 +76,8 @@ scenarios! {
     BatchAckOverUnfinished, batch_ack_over_unfinished, "batch-ack-over-unfinished", Effects;
     RedeliveryStorm, redelivery_storm, "redelivery-storm", Effects;
     PoisonAtTheHead, poison_at_the_head, "poison-at-the-head", Effects;
+    PoisonInAMessageGroup, poison_in_a_message_group, "poison-in-a-message-group", Effects;
+    HandleExpired, handle_expired, "handle-expired", Effects;
     StaleOverwrite, stale_overwrite, "stale-overwrite", Copies;
     PurgeBeforeHorizon, purge_before_horizon, "purge-before-horizon", Effects;
 }
@@ -80,7 +88,33 @@ impl Window {
         match self {
             // Without Redis there is nothing to show.
             Self::RedisSetnxAlone => &[Backend::Redis],
-            _ => &[Backend::Embedded, Backend::RabbitMq],
+            // RocketMQ has send statuses and topics instead, and a message that fails holds up its message group alone.
+            Self::DurableWithoutConfirms | Self::ConfirmWithoutMandatory | Self::PoisonAtTheHead => {
+                &[Backend::Embedded, Backend::RabbitMq]
+            }
+            Self::SendStatusIgnored
+            | Self::PoisonInAMessageGroup
+            | Self::HalfThenDied
+            | Self::DiedBeforeFinalCommit
+            | Self::CheckBackWhileOpen
+            | Self::CheckBackGivenUp
+            | Self::CheckBackWithoutDatabase
+            | Self::HandleExpired => &[Backend::RocketMq],
+            Self::CommitThenSend
+            | Self::SendThenCommit
+            | Self::ClaimWithoutLease
+            | Self::TimeoutMarkedSent
+            | Self::SettleWithoutToken
+            | Self::RetryWithNewId
+            | Self::AckBeforeCommit
+            | Self::LostAckWithoutMarker
+            | Self::MarkerOutsideTransaction
+            | Self::SelectThenInsert
+            | Self::IdOnlyDedup
+            | Self::BatchAckOverUnfinished
+            | Self::RedeliveryStorm
+            | Self::StaleOverwrite
+            | Self::PurgeBeforeHorizon => &[Backend::Embedded, Backend::RabbitMq, Backend::RocketMq],
         }
     }
 
@@ -96,11 +130,21 @@ impl Window {
                 | Self::LostAckWithoutMarker
                 | Self::MarkerOutsideTransaction
                 | Self::RedisSetnxAlone
+                | Self::HalfThenDied
+                | Self::DiedBeforeFinalCommit
+                | Self::CheckBackGivenUp
+                | Self::CheckBackWithoutDatabase
                 | Self::BatchAckOverUnfinished,
                 _,
             )
-            | (Self::DurableWithoutConfirms, Side::Naive) => 1,
-            (Self::DurableWithoutConfirms, Side::Consign)
+            | (
+                Self::DurableWithoutConfirms | Self::SendStatusIgnored | Self::CheckBackWhileOpen,
+                Side::Naive,
+            ) => 1,
+            (
+                Self::DurableWithoutConfirms | Self::SendStatusIgnored | Self::CheckBackWhileOpen,
+                Side::Consign,
+            )
             | (
                 Self::ClaimWithoutLease
                 | Self::ConfirmWithoutMandatory
@@ -109,6 +153,8 @@ impl Window {
                 | Self::SelectThenInsert
                 | Self::IdOnlyDedup
                 | Self::PoisonAtTheHead
+                | Self::PoisonInAMessageGroup
+                | Self::HandleExpired
                 | Self::StaleOverwrite
                 | Self::PurgeBeforeHorizon,
                 _,
@@ -121,6 +167,19 @@ impl Window {
         match self {
             Self::ConfirmWithoutMandatory => Bindings::Missing,
             _ => Bindings::Present,
+        }
+    }
+
+    /// What is sent to its topic, on RocketMQ.
+    pub const fn messages(self) -> Messages {
+        match self {
+            Self::PoisonInAMessageGroup => Messages::Fifo,
+            Self::HalfThenDied
+            | Self::DiedBeforeFinalCommit
+            | Self::CheckBackWhileOpen
+            | Self::CheckBackGivenUp
+            | Self::CheckBackWithoutDatabase => Messages::Transaction,
+            _ => Messages::Normal,
         }
     }
 }

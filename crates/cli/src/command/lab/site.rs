@@ -1,5 +1,7 @@
 //! Makes and removes the places that sides run in.
 
+mod topic;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +23,8 @@ use crate::config::ConnectionUrl;
 
 use super::database::Database;
 use super::mailbox::ROUTE;
-use super::place::{Address, Backend, Broker, Place, Store};
+use super::place::{Address, Backend, Broker, Cluster, Messages, Place, Store};
+use super::scenario::Window;
 use super::servers::Servers;
 
 /// The business tables. Effects have no unique key: a doubled one must be able to show.
@@ -34,6 +37,7 @@ CREATE TABLE order_copy (order_id BIGINT PRIMARY KEY, amount BIGINT NOT NULL, ve
 CREATE TABLE processed_message (message_id VARCHAR(64) PRIMARY KEY);
 CREATE TABLE message_to_send (id BIGINT PRIMARY KEY, body VARCHAR(200) NOT NULL, status VARCHAR(16) NOT NULL);
 CREATE TABLE arrived_message (message_id VARCHAR(64) NOT NULL, order_id BIGINT NOT NULL);
+CREATE TABLE acknowledged_message (message_id VARCHAR(64) NOT NULL);
 INSERT INTO points_account (user_id, points) VALUES (7, 0);";
 
 /// What all places of a run have in common.
@@ -74,17 +78,33 @@ impl Site {
     pub async fn reach(&self, backends: &[Backend]) -> anyhow::Result<()> {
         if backends.iter().any(|backend| *backend != Backend::Embedded) {
             self.mysql().await?.close().await?;
+        }
+        if backends.iter().any(|backend| matches!(backend, Backend::RabbitMq | Backend::Redis)) {
             let options = needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.rabbitmq()?;
             let connection = Connection::open(&options).await.with_context(|| {
                 format!("cannot reach RabbitMQ at {}:{}: check --rabbitmq", options.host, options.port)
             })?;
             connection.close(Duration::from_secs(5)).await;
         }
+        if backends.contains(&Backend::RocketMq) {
+            let cluster = self.cluster()?;
+            let asking = cluster.admin()?;
+            asking.masters().await.with_context(|| {
+                format!(
+                    "cannot reach RocketMQ by {}: check --rocketmq-name-servers and --rocketmq",
+                    cluster.name_servers()
+                )
+            })?;
+        }
         if backends.contains(&Backend::Redis) {
             let address = needed(self.servers.redis.as_ref(), "Redis")?;
             super::memory::Memory::open(address, "").await.context("cannot reach Redis: check --redis")?;
         }
         Ok(())
+    }
+
+    fn cluster(&self) -> anyhow::Result<&Cluster> {
+        self.servers.rocketmq.as_ref().context("there is no RocketMQ url")
     }
 
     async fn mysql(&self) -> anyhow::Result<MySqlConnection> {
@@ -101,7 +121,8 @@ impl Site {
     }
 
     /// A fresh place.
-    pub async fn create(&self, backend: Backend, bindings: Bindings) -> anyhow::Result<Place> {
+    pub async fn create(&self, backend: Backend, id: Window) -> anyhow::Result<Place> {
+        let (bindings, messages) = (id.bindings(), id.messages());
         let number = self.places.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.name);
         let place = match backend {
@@ -110,8 +131,11 @@ impl Site {
                 broker: Broker::File(self.folder.path().join(format!("{name}-queue.db"))),
                 redis: None,
                 name,
+                messages,
             },
-            Backend::RabbitMq | Backend::Redis => self.on_servers(backend, name)?,
+            Backend::RabbitMq | Backend::Redis | Backend::RocketMq => {
+                self.on_servers(backend, name, messages)?
+            }
         };
         if let Store::Server(_) = &place.store {
             self.standing.lock().unwrap_or_else(PoisonError::into_inner).push(place.clone());
@@ -128,15 +152,21 @@ impl Site {
         Ok(place)
     }
 
-    fn on_servers(&self, backend: Backend, name: String) -> anyhow::Result<Place> {
+    fn on_servers(&self, backend: Backend, name: String, messages: Messages) -> anyhow::Result<Place> {
         let address = needed(self.servers.mysql.as_ref(), "MySQL")?;
         let mut url = mysql_url(address)?;
         url.path = Some(name.clone());
         Ok(Place {
             store: Store::Server(Address { url: url.expose(), ..address.clone() }),
-            broker: Broker::Server(needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.clone()),
+            broker: match backend {
+                Backend::RocketMq => Broker::RocketMq(self.cluster()?.clone()),
+                Backend::Embedded | Backend::RabbitMq | Backend::Redis => {
+                    Broker::RabbitMq(needed(self.servers.rabbitmq.as_ref(), "RabbitMQ")?.clone())
+                }
+            },
             redis: self.servers.redis.clone().filter(|_| backend == Backend::Redis),
             name,
+            messages,
         })
     }
 
@@ -164,7 +194,12 @@ impl Site {
             }
             Database::MySql(store) => {
                 let schema = mysql::Schema::new(store.clone()).with_outbox(outbox, PayloadColumn::Json);
-                schema.with_markers(markers).with_comparison(columns.into()).apply().await?;
+                schema
+                    .with_markers(markers)
+                    .with_comparison(columns.into())
+                    .with_transactions()
+                    .apply()
+                    .await?;
             }
         }
         database.close().await;
@@ -172,7 +207,8 @@ impl Site {
             Broker::File(path) => {
                 embedded::Queue::open(path).await?.declare(&place.name, &[]).await?;
             }
-            Broker::Server(_) => topology(&place.name, Bindings::Missing).apply(&place.rabbitmq()?).await?,
+            Broker::RabbitMq(_) => topology(&place.name, Bindings::Missing).apply(&place.rabbitmq()?).await?,
+            Broker::RocketMq(cluster) => topic::make(place, cluster).await?,
         }
         if bindings == Bindings::Present {
             bind(place).await?;
@@ -189,12 +225,15 @@ impl Site {
                 .await?;
             connection.close().await?;
         }
-        if let Broker::Server(_) = &place.broker {
+        if let Broker::RabbitMq(_) = &place.broker {
             let connection = Connection::open(&place.rabbitmq()?).await?;
             let channel = connection.open_channel().await?;
             channel.queue_delete(&place.name, false, false).await?;
             channel.exchange_delete(&place.name, false).await?;
             connection.close(Duration::from_secs(5)).await;
+        }
+        if let Broker::RocketMq(cluster) = &place.broker {
+            topic::remove(place, cluster).await?;
         }
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
         standing.retain(|other| other.name != place.name);
@@ -206,7 +245,9 @@ impl Site {
 pub async fn bind(place: &Place) -> anyhow::Result<()> {
     match &place.broker {
         Broker::File(path) => embedded::Queue::open(path).await?.declare(&place.name, &[ROUTE]).await?,
-        Broker::Server(_) => topology(&place.name, Bindings::Present).apply(&place.rabbitmq()?).await?,
+        Broker::RabbitMq(_) => topology(&place.name, Bindings::Present).apply(&place.rabbitmq()?).await?,
+        // A topic has its queues from the beginning.
+        Broker::RocketMq(_) => {}
     }
     Ok(())
 }

@@ -5,7 +5,23 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use super::{World, environment};
+use super::World;
+
+/// Times that suit tests.
+pub const TIMES: &str = "
+[relay]
+lease_seconds = 3
+publish_deadline_seconds = 1
+margin_seconds = 1
+sweep_seconds = 1
+sweep_delay_seconds = 1
+poll_max_milliseconds = 100
+drain_seconds = 10
+
+[retry]
+base_seconds = 1
+cap_seconds = 2
+";
 
 /// A config in the making. Its consumers are those of the points story, its destination is called `main`.
 #[derive(Clone)]
@@ -19,26 +35,13 @@ impl Config {
     /// The exchange is called as the world; the queues add `-points`, `-sms`, `-dead` and, for everything, `-audit`.
     pub(super) fn new(world: &World, broker: &str) -> Self {
         let name = &world.name;
-        let server = environment("CONSIGN_TEST_MYSQL_URL");
-        let (server, _) = server.rsplit_once('/').expect("the database url ends with a database");
+        let store = world.store_url();
         let mut text = format!(
             r#"
 [store]
-url = "{server}/{name}"
+url = "{store}"
 
-[relay]
-lease_seconds = 3
-publish_deadline_seconds = 1
-margin_seconds = 1
-sweep_seconds = 1
-sweep_delay_seconds = 1
-poll_max_milliseconds = 100
-drain_seconds = 10
-
-[retry]
-base_seconds = 1
-cap_seconds = 2
-
+{TIMES}
 [destination.main]
 type = "rabbitmq"
 url = "{broker}"

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{Site, entry};
+use crate::harness::rocketmq::{Site, entry};
 use crate::harness::{Broker, url};
 use crate::post::{catch_all, run, write};
 

@@ -125,7 +125,8 @@ fn line_comment(rest: &str) -> Result<&str, InvalidStatement> {
 }
 
 fn block_comment(rest: &str) -> Result<&str, InvalidStatement> {
-    let end = rest.find("*/").ok_or(InvalidStatement::Unclosed { what: "comment" })? + 2;
+    // The star that opens it does not close it.
+    let end = rest[2..].find("*/").ok_or(InvalidStatement::Unclosed { what: "comment" })? + 4;
     let comment = &rest[..end];
     if comment.starts_with("/*!") || comment.starts_with("/*M!") {
         return ambiguous("/*! … */ is executed by MySQL and a comment elsewhere: write the SQL without it");

@@ -43,6 +43,7 @@ fn new_operations_share_one_transaction() {
 
     assert_eq!(results, vec![Ok(Processed::Applied); 50]);
     assert_eq!((times(&memory, &Step::Begin), times(&memory, &Step::Commit)), (1, 1));
+    assert_eq!(times(&memory, &Step::ReadMarker), 0, "nobody asked to look first");
     assert_eq!(memory.effects().len(), 50);
 }
 
@@ -94,6 +95,37 @@ fn copies_of_one_key_in_a_batch_make_one_effect_and_a_conflict_is_recorded() {
     assert_eq!((memory.effects().len(), memory.conflicts().len()), (1, 1));
 }
 
+/// The first copy's marker is there by then: a transaction would only be rolled back.
+#[test]
+fn a_copy_in_a_batch_is_looked_up_and_costs_no_transaction() {
+    let memory = Memory::default();
+    let units = (0..4).map(|_| applies(&memory, "k", 1)).collect();
+
+    let results = process_all(&memory, units, false);
+
+    assert_eq!(results[0], Ok(Processed::Applied));
+    assert_eq!(results[1..], vec![Ok(Processed::Duplicate); 3]);
+    assert_eq!((times(&memory, &Step::Begin), times(&memory, &Step::ReadMarker)), (1, 3));
+}
+
+#[test]
+fn what_is_left_of_a_batch_after_a_refusal_has_all_its_tries_before_it() {
+    let fails = |step: &Step| Fault::Fails(step.clone(), contended());
+    let while_whole = [(); 4].map(|()| fails(&Step::Apply));
+    let memory = Memory::failing(while_whole.into_iter().chain([fails(&Step::Commit)]));
+    let units = vec![
+        applies(&memory, "k0", 1),
+        applies(&memory, "k1", 1),
+        unit(&memory, operation("k2", 1), refused()),
+    ];
+
+    let results = process_all(&memory, units, false);
+
+    let refusal = ProcessError::Handler("0 rows matched, not 1".into());
+    assert_eq!(results, [Ok(Processed::Applied), Ok(Processed::Applied), Err(refusal)]);
+    assert_eq!((memory.effects().len(), memory.open_transactions()), (2, 0));
+}
+
 #[test]
 fn a_failing_operation_stands_alone_and_its_neighbours_are_applied() {
     let memory = Memory::default();
@@ -127,6 +159,20 @@ fn a_fault_that_nobody_can_locate_is_found_by_halves() {
     assert_eq!(results[5], Err(ProcessError::Handler("business_key is too long".into())));
     assert_eq!(results.iter().filter(|result| **result == Ok(Processed::Applied)).count(), 7);
     assert_eq!(memory.effects().len(), 7);
+}
+
+/// Its statement changed what it should not have: the message may be right, so it waits in hand.
+#[test]
+fn a_mismatch_is_narrowed_down_to_its_operation_and_is_the_stores_there() {
+    let mismatch = StoreError::Mismatch("2 rows changed, not 1".into());
+    let memory = Memory::refusing_key("k5", mismatch.clone());
+    let units = (0..8).map(|number| applies(&memory, &format!("k{number}"), 1)).collect();
+
+    let results = process_all(&memory, units, false);
+
+    assert_eq!(results[..5], vec![Ok(Processed::Applied); 5]);
+    assert_eq!(results[5], Err(ProcessError::Store(mismatch)));
+    assert_eq!(memory.effects().len(), 5);
 }
 
 #[test]

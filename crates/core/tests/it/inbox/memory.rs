@@ -331,22 +331,26 @@ impl InboxStore for Memory {
 #[derive(Debug)]
 pub struct Handle(Memory);
 
+impl Handle {
+    /// An error of the step stands for a channel that is gone.
+    fn step(&self, step: Step) -> Result<(), ReceiptLost> {
+        self.0.step(step).map_err(|error| ReceiptLost(error.to_string()))
+    }
+}
+
 impl Receipt for Handle {
     async fn ack(self, _: AckPermit) -> Result<(), ReceiptLost> {
-        self.0.state().steps.push(Step::Ack);
-        Ok(())
+        self.step(Step::Ack)
     }
 
     async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
-        let mut state = self.0.state();
-        state.steps.push(Step::Retry);
-        state.retries.push(delay);
+        self.step(Step::Retry)?;
+        self.0.state().retries.push(delay);
         Ok(())
     }
 
     async fn put_aside(self, _: AckPermit) -> Result<(), ReceiptLost> {
-        self.0.state().steps.push(Step::PutAside);
-        Ok(())
+        self.step(Step::PutAside)
     }
 }
 

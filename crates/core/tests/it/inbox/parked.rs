@@ -1,13 +1,13 @@
-//! Deliveries that the consumer's own database handed out under a lease.
+//! Deliveries that the consumer's own database handed out under a lease, and those that never go there.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consign_core::consumer::{
     AnyReceipt, Batch, ConflictPolicy, ConsumerSettings, ConsumerTotals, DeadLetters, News, Surroundings,
-    Worker,
+    Wait, Worker,
 };
-use consign_core::delivery::Message;
+use consign_core::delivery::{AckPermit, Delivery, Message, Receipt, ReceiptLost};
 use consign_core::filter::NoFilter;
 use consign_core::inbox::{Inbox, Unit};
 use consign_core::lease::Publish;
@@ -17,8 +17,8 @@ use consign_core::ports::{
 };
 use consign_core::time::Monotonic;
 
-use super::memory::{Award, Handle, Memory, Step, run};
-use super::operation;
+use super::memory::{Award, Fault, Handle, Memory, Step, run};
+use super::{delivery, operation, refused};
 
 impl Parking for Memory {
     async fn park(&self, delivery: &ParkDelivery<'_>) -> Result<(), StoreError> {
@@ -98,34 +98,106 @@ fn settings() -> ConsumerSettings {
     }
 }
 
-/// Processes one parked delivery whose lease ends after ten seconds, `late` seconds after it was handed out.
-fn process(memory: &Memory, late: u64) -> ConsumerTotals {
-    let parked = ParkedDelivery {
-        id: 1,
-        lease_token: "token".into(),
-        reason: ParkReason::Retry,
-        overdue: false,
-        message: Message::default(),
-    };
-    let until = Monotonic::new(Duration::from_secs(10));
-    let (delivery, _) = AnyReceipt::<Handle, Memory>::from_parked(Arc::new(memory.clone()), parked, until);
-    let unit = Unit { delivery, operation: operation("k", 1), handler: Award(Ok(())) };
+/// A handle of a broker that keeps the order of its deliveries: none of them may be parked.
+#[derive(Debug)]
+struct Ordered(Handle);
+
+impl Receipt for Ordered {
+    async fn ack(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        self.0.ack(permit).await
+    }
+
+    async fn retry(self, delay: Duration) -> Result<(), ReceiptLost> {
+        self.0.retry(delay).await
+    }
+
+    fn stays_with_broker(&self) -> bool {
+        true
+    }
+}
+
+/// Processes one delivery with a clock that moves by `pace` whenever it is asked.
+fn process<R: Receipt>(
+    memory: &Memory,
+    delivery: Delivery<AnyReceipt<R, Memory>>,
+    handler: Award,
+    pace: Duration,
+) -> ConsumerTotals {
+    let unit = Unit { delivery, operation: operation("k", 1), handler };
     let worker = Worker::new(
         "points-award",
         Arc::new(Inbox::new(memory.clone())),
         Arc::new(DeadLetters::<Nowhere>::Table),
         Arc::new(NoFilter),
         settings(),
-        Process { clock: Mutex::default(), pace: Duration::from_secs(late) },
+        Process { clock: Mutex::default(), pace },
     );
     run(worker.process(Batch { lane: 0, units: vec![unit], look_first: false, overdue: false })).totals
+}
+
+fn parked(memory: &Memory) -> (Delivery<AnyReceipt<Handle, Memory>>, Wait) {
+    let parked = ParkedDelivery {
+        id: 1,
+        lease_token: "token".into(),
+        reason: ParkReason::Gap,
+        overdue: true,
+        message: Message { id: Some("e1".into()), ..Message::default() },
+    };
+    let until = Monotonic::new(Duration::from_secs(10));
+    AnyReceipt::from_parked(Arc::new(memory.clone()), parked, until)
+}
+
+/// Processes one parked delivery whose lease ends after ten seconds, `late` seconds after it was handed out.
+fn process_parked(memory: &Memory, late: u64) -> ConsumerTotals {
+    process(memory, parked(memory).0, Award(Ok(())), Duration::from_secs(late))
+}
+
+#[test]
+fn a_parked_delivery_keeps_its_message_and_what_is_known_of_its_wait() {
+    let (delivery, wait) = parked(&Memory::default());
+
+    assert_eq!(delivery.message.id.as_deref(), Some("e1"));
+    assert_eq!(wait, Wait { reason: ParkReason::Gap, overdue: true });
+}
+
+#[test]
+fn a_parked_delivery_that_cannot_be_removed_comes_again() {
+    let memory = Memory::failing([Fault::Fails(Step::Unpark, StoreError::Unavailable("down".into()))]);
+
+    let totals = process_parked(&memory, 9);
+
+    assert_eq!((totals.applied, totals.receipts_lost), (1, 1));
+}
+
+#[test]
+fn a_refused_delivery_that_nothing_may_overtake_is_handed_back_and_never_parked() {
+    let memory = Memory::default();
+    let Delivery { message, receipt } = delivery(&memory);
+    let ordered = AnyReceipt::from_broker(Delivery { message, receipt: Ordered(receipt) });
+
+    let totals = process(&memory, ordered, refused(), Duration::ZERO);
+
+    assert_eq!((totals.retried, totals.parked), (1, 0));
+    assert_eq!(memory.steps().last(), Some(&Step::Retry));
+    assert!(!memory.steps().contains(&Step::Park));
+}
+
+/// It has left its broker, whatever the broker's rule is.
+#[test]
+fn a_refused_delivery_that_was_parked_is_parked_again() {
+    let memory = Memory::default();
+
+    let totals = process(&memory, parked(&memory).0, refused(), Duration::from_secs(1));
+
+    assert_eq!((totals.retried, totals.parked), (0, 1));
+    assert_eq!(memory.steps().last(), Some(&Step::Unpark));
 }
 
 #[test]
 fn a_parked_delivery_is_processed_and_removed_within_its_lease() {
     let memory = Memory::default();
 
-    let totals = process(&memory, 9);
+    let totals = process_parked(&memory, 9);
 
     assert_eq!(totals.applied, 1);
     assert_eq!(memory.steps().last(), Some(&Step::Unpark));
@@ -137,7 +209,7 @@ fn a_parked_delivery_is_processed_and_removed_within_its_lease() {
 fn a_parked_delivery_that_waited_longer_than_its_lease_is_left_to_its_next_one() {
     let memory = Memory::default();
 
-    let totals = process(&memory, 10);
+    let totals = process_parked(&memory, 10);
 
     assert_eq!(totals, ConsumerTotals { batches: 1, ..ConsumerTotals::default() });
     assert!(memory.steps().is_empty(), "{:?}", memory.steps());

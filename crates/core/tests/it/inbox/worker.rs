@@ -492,31 +492,77 @@ fn a_hint_is_checked_against_the_marker_before_it_is_believed() {
 
 #[test]
 fn totals_add_up_field_by_field() {
-    let one = ConsumerTotals {
-        applied: 1,
-        duplicates: 2,
-        conflicts: 3,
-        stale: 4,
-        parked: 5,
-        retried: 6,
-        dead: 7,
-        receipts_lost: 8,
-        batches: 9,
-    };
-    let mut sum = one;
-
-    sum += one;
-
-    let twice = ConsumerTotals {
-        applied: 2,
+    let mut sum = ConsumerTotals {
+        applied: 3,
         duplicates: 4,
-        conflicts: 6,
-        stale: 8,
-        parked: 10,
-        retried: 12,
-        dead: 14,
-        receipts_lost: 16,
-        batches: 18,
+        conflicts: 5,
+        stale: 6,
+        parked: 7,
+        retried: 8,
+        dead: 9,
+        receipts_lost: 10,
+        batches: 11,
     };
-    assert_eq!(sum, twice);
+
+    sum += ConsumerTotals {
+        applied: 100,
+        duplicates: 200,
+        conflicts: 300,
+        stale: 400,
+        parked: 500,
+        retried: 600,
+        dead: 700,
+        receipts_lost: 800,
+        batches: 900,
+    };
+
+    let together = ConsumerTotals {
+        applied: 103,
+        duplicates: 204,
+        conflicts: 305,
+        stale: 406,
+        parked: 507,
+        retried: 608,
+        dead: 709,
+        receipts_lost: 810,
+        batches: 911,
+    };
+    assert_eq!(sum, together);
+}
+
+fn lost_at(step: Step) -> Consumer {
+    Consumer::new(Memory::failing([Fault::Fails(step, StoreError::Unavailable("channel closed".into()))]))
+}
+
+/// The broker delivers it again: that is no fault of what was committed.
+#[test]
+fn an_acknowledgement_that_finds_its_channel_gone_is_counted_and_not_told_as_one() {
+    let consumer = lost_at(Step::Ack);
+
+    let report = consumer.deliver(operation("k", 1), Award(Ok(())));
+
+    assert_eq!((report.totals.applied, report.totals.receipts_lost), (1, 1));
+    assert_eq!(consumer.log(), ["processed: Applied"]);
+}
+
+#[test]
+fn a_parked_delivery_whose_channel_is_gone_is_parked_all_the_same() {
+    let report = lost_at(Step::Ack).deliver(operation("k", 1), refused());
+
+    assert_eq!((report.totals.parked, report.totals.receipts_lost), (1, 1));
+}
+
+#[test]
+fn what_cannot_be_handed_back_or_put_aside_any_more_is_counted_as_lost() {
+    let mut stopped = Consumer::new(Memory::failing([
+        away(),
+        Fault::Fails(Step::Retry, StoreError::Unavailable("channel closed".into())),
+    ]));
+    stopped.worker.surroundings.pauses_max = 0;
+
+    let retried = stopped.deliver(operation("k", 1), Award(Ok(())));
+    let dead = lost_at(Step::PutAside).deliver_message(delivered(3), operation("k", 1), refused(), false);
+
+    assert_eq!((retried.totals.retried, retried.totals.receipts_lost), (0, 1));
+    assert_eq!((dead.totals.dead, dead.totals.receipts_lost), (0, 1));
 }

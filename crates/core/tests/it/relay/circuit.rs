@@ -145,6 +145,29 @@ fn a_destination_that_asks_to_be_left_alone_is_left_alone_at_once() {
     assert_eq!(harness.claim_request().limit, 1);
 }
 
+/// What the destination asked for once is no measure for a row that comes when it is simply away.
+#[test]
+fn a_row_does_not_wait_an_hour_because_others_were_asked_to() {
+    let hour = Duration::from_hours(1);
+    let asked = Outcome::Refused { reason: "503".into(), retry_after: Some(hour) };
+    let mut harness = Harness::new(RelaySettings::default(), &["a", "b"]);
+    harness.publish_one(row("asked", "a"), asked);
+    assert!(returns_after(&mut harness, "while asked") > Duration::from_mins(59));
+
+    harness.unavailable("a");
+
+    assert!(returns_after(&mut harness, "while away") <= seconds(5));
+}
+
+/// How long a row waits that is given back for the sake of `a`.
+fn returns_after(harness: &mut Harness, id: &str) -> Duration {
+    harness.claimed([row(id, "a")]);
+    match harness.settle_one() {
+        Transition::Release { delay, .. } => delay,
+        other => panic!("{id} does not go back: {other:?}"),
+    }
+}
+
 #[test]
 fn an_open_breaker_stops_claims_until_its_pause_is_over() {
     let mut harness = Harness::with_defaults();

@@ -304,7 +304,7 @@ fn a_malformed_row_goes_dead_and_its_neighbours_flow() {
     assert_eq!(harness.flying(), ["fine"]);
     let reason = "payload is not valid JSON".into();
     assert_eq!(harness.settle_one(), Transition::Dead { reason });
-    assert_eq!(harness.relay.totals().dead, 1);
+    assert_eq!((harness.relay.totals().claimed, harness.relay.totals().dead), (2, 1));
 }
 
 #[test]

@@ -92,6 +92,29 @@ fn followers_go_back_with_the_event_before_them_and_for_as_long() {
     assert_eq!(harness.relay.held(), 1);
 }
 
+/// What waits for its turn takes memory as well.
+#[test]
+fn followers_count_against_the_bytes_that_may_be_held_until_they_go() {
+    let heavy = |step| order("x", step).payload(8_000);
+    let settings = RelaySettings {
+        batch_bytes: 10_000,
+        held_bytes: 25_000,
+        order: Order::PerAggregate { dead: DeadHead::Block },
+        ..RelaySettings::default()
+    };
+    for (outcome, flying) in [(confirmed(), vec!["x2"]), (refused(), vec![])] {
+        let mut harness = Harness::new(settings.clone(), &["a"]);
+        harness.claimed_of_more([heavy(1), heavy(2)]);
+        harness.pass(seconds(1));
+        assert!(harness.claims.is_empty(), "one flies and one follows");
+
+        harness.land("x1", outcome);
+        harness.settle_all();
+
+        assert_eq!((harness.flying(), harness.claims.len()), (flying, 1));
+    }
+}
+
 #[test]
 fn a_dead_event_blocks_its_aggregate() {
     let mut harness = ordered(DeadHead::Block);
@@ -208,6 +231,24 @@ fn a_drain_gives_followers_back_and_waits_for_what_is_on_its_way() {
     assert_eq!(ids(&settled), ["x2", "x3", "x1"]);
     assert!(harness.flying().is_empty());
     assert_eq!(harness.relay.held(), 0);
+}
+
+/// Its leases end by themselves; a drain that waited for them would never be over.
+#[test]
+fn followers_are_forgotten_when_the_store_is_away_at_the_drains_deadline() {
+    let mut harness = ordered(DeadHead::Block);
+    harness.swept(0);
+    harness.claimed_of_more([order("x", 1)]);
+    harness.land("x1", confirmed());
+    assert_eq!((harness.settles.len(), harness.claims.len()), (1, 1));
+    harness.feed(Input::Drain);
+    harness.claimed([order("x", 2)]);
+    harness.pass(RelaySettings::default().drain);
+    assert_eq!((harness.relay.held(), harness.stops), (2, 0), "its settle has no answer yet");
+
+    harness.settle_failed(StoreError::Unavailable("down".into()));
+
+    assert_eq!((harness.relay.held(), harness.stops), (0, 1));
 }
 
 #[test]

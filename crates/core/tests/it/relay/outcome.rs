@@ -82,6 +82,44 @@ fn refused_gives_the_attempt_back() {
     assert!(matches!(to, Transition::Release { .. }), "{to:?}");
 }
 
+/// A row that is released at once would be back before the destination is.
+#[test]
+fn a_refused_row_waits_longer_with_every_attempt() {
+    let retry = RetryPolicy { jitter: 0.0, ..RetryPolicy::default() };
+    for (attempt, delay) in [(1, 1_100), (2, 2_100), (4, 8_100)] {
+        let mut harness = Harness::new(RelaySettings { retry, ..RelaySettings::default() }, &["a"]);
+
+        let to = harness.publish_one(row("e", "a").attempt(attempt), refused());
+
+        let delay = Duration::from_millis(delay);
+        assert_eq!(to, Transition::Release { delay, why: "nack".into() }, "attempt {attempt}");
+    }
+}
+
+#[test]
+fn rows_are_counted_by_what_became_of_them() {
+    let mut harness = Harness::with_defaults();
+    harness.claimed(rows("e", 10, "a"));
+    let outcomes = [
+        (0..1, confirmed as fn() -> Outcome),
+        (1..3, unroutable as fn() -> Outcome),
+        (3..6, refused as fn() -> Outcome),
+        (6..10, rejected as fn() -> Outcome),
+    ];
+
+    for (numbers, outcome) in outcomes {
+        for number in numbers {
+            harness.land(&format!("e{number}"), outcome());
+        }
+    }
+    harness.settle_all();
+
+    let totals = harness.relay.totals();
+    assert_eq!((totals.sent, totals.retried, totals.released, totals.dead), (1, 2, 3, 4));
+    assert_eq!((totals.unroutable, totals.refused, totals.unknown, totals.fenced), (2, 3, 0, 0));
+    assert_eq!((totals.claimed, totals.published, totals.late_outcomes), (10, 10, 0));
+}
+
 #[test]
 fn a_refused_row_waits_as_long_as_the_destination_asks() {
     let asked = Outcome::Refused { reason: "503".into(), retry_after: Some(seconds(90)) };

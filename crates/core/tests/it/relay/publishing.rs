@@ -102,6 +102,18 @@ fn the_window_bounds_the_bytes_in_flight_per_destination() {
 }
 
 #[test]
+fn a_row_that_fills_the_window_to_its_last_byte_takes_off() {
+    let weight = crate::harness::event("e0", "a", 5_000).weight();
+    for (window_bytes, flying) in [(2 * weight, 2), (2 * weight - 1, 1)] {
+        let mut harness = Harness::new(RelaySettings { window_bytes, ..RelaySettings::default() }, &["a"]);
+
+        harness.claimed((0..3).map(|number| row(format!("e{number}"), "a").payload(5_000)));
+
+        assert_eq!(harness.flights.len(), flying, "{window_bytes} bytes");
+    }
+}
+
+#[test]
 fn rows_of_one_destination_take_off_in_the_order_they_were_claimed() {
     let settings = RelaySettings { window: 1, ..RelaySettings::default() };
     let mut harness = Harness::new(settings, &["a"]);

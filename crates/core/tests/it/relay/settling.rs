@@ -272,6 +272,23 @@ fn a_row_that_is_refused_without_its_reason_too_is_left_to_the_sweep() {
 }
 
 #[test]
+fn the_store_gets_a_pause_after_a_row_that_it_takes_in_no_form() {
+    let mut harness = Harness::with_defaults();
+    harness.claimed(rows("e", 2, "a"));
+    harness.land("e0", confirmed());
+    harness.land("e1", confirmed());
+    harness.settle_failed(StoreError::Mismatch("2 rows changed, not 1".into()));
+    assert_eq!(harness.settling().len(), 1, "the halves are tried at once");
+
+    harness.settle_failed(StoreError::Mismatch("2 rows changed, not 1".into()));
+    assert!(harness.settles.is_empty());
+    harness.pass(millis(200));
+
+    let ids: Vec<String> = harness.settling().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, ["e1"]);
+}
+
+#[test]
 fn a_repeated_batch_that_is_narrowed_down_stays_a_repeat() {
     let mut harness = Harness::with_defaults();
     harness.claimed(rows("e", 2, "a"));

@@ -23,6 +23,7 @@ fn a_twice_swept_row_waits_until_the_hands_are_empty() {
 
     harness.claimed([row("killer", "a").swept_twice()]);
     assert_eq!(harness.flying(), ["e"]);
+    assert_eq!(harness.relay.held(), 2, "the one that waits is held as well");
 
     harness.land("e", confirmed());
     assert!(harness.flights.is_empty(), "a row whose settle is open is still at risk");

@@ -99,7 +99,11 @@ impl MarkerStore for Markers {
         Ok(self.now_micros)
     }
 
-    async fn unconfirmed(&self, _: u32, _: Duration) -> Result<Vec<Unconfirmed>, StoreError> {
+    async fn unconfirmed(
+        &self,
+        _: u32,
+        _: Duration,
+    ) -> Result<Vec<Result<Unconfirmed, StoreError>>, StoreError> {
         Ok(Vec::new())
     }
 

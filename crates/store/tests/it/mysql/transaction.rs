@@ -5,7 +5,7 @@ use std::time::Duration;
 use consign_core::ports::{Mark, StoreError};
 use consign_core::transaction::check::check;
 use consign_core::transaction::half::Question;
-use consign_core::transaction::marker::{Evidence, Fence, Marker, MarkerStore};
+use consign_core::transaction::marker::{Evidence, Fence, Marker, MarkerStore, Unconfirmed};
 use consign_core::transaction::message::{StoreName, TransactionKey, TransactionMessage};
 use consign_core::transaction::{Doubt, Spans, Verdict};
 use consign_store::mysql::{PayloadColumn, TransactionMarkers};
@@ -21,6 +21,7 @@ on_both_servers!(
     a_server_that_does_not_answer_is_unknown,
     keys_tell_case_and_spaces_apart,
     a_committed_transaction_is_handed_out_once_per_pause_until_it_is_confirmed,
+    a_broken_row_keeps_no_other_transaction_waiting,
     nothing_is_forgotten_that_the_broker_may_still_ask_about,
 );
 
@@ -136,7 +137,7 @@ async fn a_committed_transaction_is_handed_out_once_per_pause_until_it_is_confir
         assert_eq!(markers.mark(&mut tx, &key(number), &order()).await, Ok(Mark::Inserted));
         markers.commit(tx).await.expect("the commit succeeds");
 
-        let due = markers.unconfirmed(10, HOUR).await.expect("a page");
+        let due = readable(markers.unconfirmed(10, HOUR).await);
         assert_eq!(due.len(), 1);
         assert_eq!((&due[0].key, &*due[0].topic, due[0].attempts), (&key(number), "orders", 1));
         let message = (copy == MessageCopy::UntilConfirmed).then(order);
@@ -153,6 +154,38 @@ async fn a_committed_transaction_is_handed_out_once_per_pause_until_it_is_confir
     assert_eq!(markers.unconfirmed(10, HOUR).await, Ok(Vec::new()));
     let kept = "SELECT COUNT(payload) FROM consign_transaction";
     assert_eq!(bench.number(kept).await, 0, "the copy is dropped with the evidence");
+}
+
+/// The transactions of a page, all of whose rows can be read.
+fn readable(page: Result<Vec<Result<Unconfirmed, StoreError>>, StoreError>) -> Vec<Unconfirmed> {
+    page.expect("a page").into_iter().collect::<Result<_, _>>().expect("readable rows")
+}
+
+/// What people wrote into a row is reported under its key, put off with the rest, and keeps no other transaction waiting.
+async fn a_broken_row_keeps_no_other_transaction_waiting(server: Server) {
+    let bench = Bench::migrated(server, PayloadColumn::Json).await;
+    let markers = markers(&bench, Duration::ZERO, MessageCopy::UntilConfirmed);
+    for number in [1, 2, 3] {
+        let mut tx = bench.begin().await;
+        assert_eq!(markers.mark(&mut tx, &key(number), &order()).await, Ok(Mark::Inserted));
+        markers.commit(tx).await.expect("the commit succeeds");
+    }
+    let broken = key(2);
+    let spoil = format!("UPDATE consign_transaction SET headers = '[1]' WHERE transaction_key = '{broken}'");
+    bench.run(&spoil).await;
+
+    let page = markers.unconfirmed(10, HOUR).await.expect("a page");
+
+    let mut keys: Vec<_> = page.iter().flatten().map(|found| found.key.clone()).collect();
+    keys.sort();
+    assert_eq!(keys, [key(1), key(3)]);
+    let problems: Vec<_> = page.iter().filter_map(|row| row.as_ref().err()).collect();
+    assert!(
+        matches!(problems[..], [StoreError::Data(text)] if text.contains(broken.as_str()) && text.contains("headers")),
+        "{problems:?}"
+    );
+    assert_eq!(markers.unconfirmed(10, HOUR).await, Ok(Vec::new()), "it is put off with the others");
+    assert_eq!(markers.standing().await.expect("counts").unconfirmed, 3);
 }
 
 async fn nothing_is_forgotten_that_the_broker_may_still_ask_about(server: Server) {

@@ -67,7 +67,8 @@ async fn an_open_local_transaction_makes_the_answer_unknown_and_then_commits_and
 
     assert_eq!(markers.commit(tx).await, Ok(()));
     assert!(matches!(answer(&markers).await, Verdict::Commit(_)));
-    let due = markers.unconfirmed(10, HOUR).await.unwrap();
+    let due: Vec<_> =
+        markers.unconfirmed(10, HOUR).await.unwrap().into_iter().collect::<Result<_, _>>().unwrap();
     assert_eq!((due.len(), &due[0].message, due[0].attempts), (1, &Some(order()), 1));
     assert_eq!(markers.unconfirmed(10, HOUR).await, Ok(Vec::new()), "it is put off");
     assert_eq!(markers.standing().await.unwrap().unconfirmed, 1);

@@ -13,6 +13,8 @@ use consign_core::ports::{Claimed, Destination, Lane, OutboxStore, Readiness, So
 use consign_core::settle::{SettleBatch, Settled, Swept, Transition};
 
 use crate::command::lab::life::{Life, Paid};
+use crate::command::lab::mailbox;
+use crate::command::lab::place::Broker;
 use crate::command::lab::record::{Actor, What};
 
 /// Where a process dies, in its first lives.
@@ -121,8 +123,9 @@ impl<Q: Source> Source for Watched<Q> {
         let Delivery { message, receipt } = self.inner.next().await?;
         let order = Paid::read(&message.body).ok().map(|paid| paid.order_id);
         self.life.tell(self.actor, What::Delivered, order);
-        let (life, actor, deaths) = (self.life.clone(), self.actor, self.deaths.clone());
-        Some(Delivery { message, receipt: WatchedReceipt { inner: receipt, life, actor, deaths, order } })
+        let (life, actor, deaths, id) =
+            (self.life.clone(), self.actor, self.deaths.clone(), message.id.clone());
+        Some(Delivery { message, receipt: WatchedReceipt { inner: receipt, life, actor, deaths, id, order } })
     }
 
     async fn stop(&mut self) {
@@ -140,12 +143,22 @@ pub struct WatchedReceipt<R> {
     life: Life,
     actor: Actor,
     deaths: Deaths,
+    id: Option<String>,
     order: Option<i64>,
+}
+
+/// Notes an acknowledgement before it leaves: another task may end the process at any moment, and what the broker has been
+/// told and nobody noted would be waited for in vain.
+async fn note(life: &Life, id: Option<&str>) {
+    if let (Broker::RocketMq(_), Some(id)) = (&life.place.broker, id) {
+        mailbox::acknowledged(&life.database, id).await.expect("the lab's own table takes a row");
+    }
 }
 
 impl<R: Receipt> Receipt for WatchedReceipt<R> {
     async fn ack(self, permit: AckPermit) -> Result<(), ReceiptLost> {
         self.deaths.pass(self.deaths.before_ack, &self.life, self.actor);
+        note(&self.life, self.id.as_deref()).await;
         self.inner.ack(permit).await?;
         self.life.tell(self.actor, What::Acknowledged, self.order);
         Ok(())
@@ -158,6 +171,7 @@ impl<R: Receipt> Receipt for WatchedReceipt<R> {
     }
 
     async fn put_aside(self, permit: AckPermit) -> Result<(), ReceiptLost> {
+        note(&self.life, self.id.as_deref()).await;
         self.inner.put_aside(permit).await?;
         self.life.tell(self.actor, What::Acknowledged, self.order);
         Ok(())

@@ -155,6 +155,10 @@ const fn tone(what: What) -> Tone {
         | What::StillBlocked
         | What::LineDead
         | What::LineCut
+        | What::GivenUp
+        | What::DatabaseAway
+        | What::StillAtWork
+        | What::NoQuestion
         | What::MemoryLost => Tone::Bad,
         What::OrderCommitted
         | What::EventCommitted
@@ -163,6 +167,8 @@ const fn tone(what: What) -> Tone {
         | What::EffectCommitted
         | What::ConflictRecorded
         | What::PutAside
+        | What::KeyFenced
+        | What::Found
         | What::PurgeRefused => Tone::Good,
         What::Started
         | What::Unroutable
@@ -184,6 +190,14 @@ const fn tone(what: What) -> Tone {
         | What::LineRestored
         | What::QueueBound
         | What::MarkersPurged
+        | What::HalfSent
+        | What::EndSent
+        | What::Asked
+        | What::AnsweredCommit
+        | What::AnsweredRollback
+        | What::LeftOpen
+        | What::DatabaseBack
+        | What::LocalRolledBack
         | What::Replayed => Tone::Plain,
     }
 }

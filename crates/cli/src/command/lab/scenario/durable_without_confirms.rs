@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::command::lab::chain::{self, Relaying};
 use crate::command::lab::life::Life;
 use crate::command::lab::line::Line;
-use crate::command::lab::mailbox::Mailbox;
 use crate::command::lab::record::{Actor, What};
 use crate::command::lab::scenario::todo;
 use crate::command::lab::shop;
@@ -16,7 +15,7 @@ pub async fn naive(life: &Life) -> anyhow::Result<()> {
         todo::take_orders(life, 1..=5).await?;
     }
     let mut line = Line::open(life).await?;
-    let mailbox = Mailbox::open(&life.place, line.port()).await?;
+    let mailbox = life.mailbox_through(line.port()).await?;
     for (order, body) in todo::pending(life).await? {
         if order == 3 {
             // What was sent before has arrived.

@@ -2,14 +2,14 @@
 
 use crate::command::lab::life::Life;
 use crate::command::lab::line::{Line, PATIENCE};
-use crate::command::lab::mailbox::{Answer, Mailbox};
+use crate::command::lab::mailbox::Answer;
 use crate::command::lab::record::{Actor, What};
 use crate::command::lab::scenario::{durable_without_confirms, todo};
 
 pub async fn naive(life: &Life) -> anyhow::Result<()> {
     todo::take_orders(life, 1..=5).await?;
     let mut line = Line::open(life).await?;
-    let mut mailbox = Mailbox::open(&life.place, line.port()).await?;
+    let mut mailbox = life.mailbox_through(line.port()).await?;
     for (order, body) in todo::pending(life).await? {
         if order == 3 {
             line.lose().await?;
@@ -20,7 +20,7 @@ pub async fn naive(life: &Life) -> anyhow::Result<()> {
             Answer::None => {
                 life.tell(Actor::Relay, What::TimedOut, order);
                 line.restore().await?;
-                mailbox = Mailbox::open(&life.place, line.port()).await?;
+                mailbox = life.mailbox_through(line.port()).await?;
             }
         }
         // It usually got there.

@@ -34,6 +34,7 @@ pub const fn actor(actor: Actor) -> &'static str {
         Actor::OtherRelay => "relay 2",
         Actor::Consumer => "consumer",
         Actor::OtherConsumer => "consumer 2",
+        Actor::CheckBack => "check-back",
         Actor::Operator => "around it",
     }
 }
@@ -80,10 +81,24 @@ pub const fn what(what: What) -> &'static str {
         What::PurgeRefused => "purging younger ones is refused",
         What::Replayed => "event is published again, same id",
         What::MemoryLost => "Redis forgets everything",
+        What::HalfSent => "half message is with the broker",
+        What::EndSent => "sends the final commit, the proxy says OK",
+        What::Asked => "broker asks how it ended",
+        What::AnsweredCommit => "answers: commit",
+        What::AnsweredRollback => "answers: rollback",
+        What::LeftOpen => "leaves it open: nobody knows yet",
+        What::DatabaseAway => "the database does not answer",
+        What::DatabaseBack => "the database is there again",
+        What::StillAtWork => "is at work for longer than the message is invisible",
+        What::KeyFenced => "rollback marker is committed: nobody can commit any more",
+        What::LocalRolledBack => "marker refused, local transaction rolled back",
+        What::GivenUp => "broker asked its maximum and gave the message up",
+        What::NoQuestion => "nobody is asked any more",
+        What::Found => "committed messages are found in the topic",
     }
 }
 
-const EVERYWHERE: &str = "Any database and any broker: embedded, and MySQL with RabbitMQ.";
+const EVERYWHERE: &str = "Any database and any broker: embedded, and MySQL with RabbitMQ or RocketMQ.";
 
 #[expect(clippy::too_many_lines, reason = "a text for each scenario")]
 pub const fn story(id: Window) -> Story {
@@ -120,6 +135,15 @@ pub const fn story(id: Window) -> Story {
             backends: "RabbitMQ: the line swallows bytes and is cut. Embedded: the queue's file is locked by somebody else, and \
                        the process dies with inserts in flight.",
         },
+        Window::SendStatusIgnored => Story {
+            title: "the send status is not looked at",
+            window: "RocketMQ answers every send with a status. A send whose answer nobody reads (one-way, or asynchronous with an \
+                     empty callback) may never have got there.",
+            naive: "Sends, reads no status, and marks the rows SENT. The line dies behind the second.",
+            consign: "SENT needs SEND_OK for this very message. Any other status and no status are unknown, and the row is sent \
+                      again under the same message id.",
+            backends: "RocketMQ: the line to the proxy swallows bytes and is cut.",
+        },
         Window::ConfirmWithoutMandatory => Story {
             title: "confirm without mandatory",
             window: "A binding was forgotten. The broker confirms a message that it has no queue for, since it has done all it \
@@ -136,7 +160,7 @@ pub const fn story(id: Window) -> Story {
                      it had not.",
             naive: "Marks the row SENT after a timeout, too.",
             consign: "A timeout is Unknown, never SENT; the type that leads to SENT holds the proof.",
-            backends: "RabbitMQ: the line swallows the message. Embedded: the queue's file is locked by somebody else.",
+            backends: "RabbitMQ and RocketMQ: the line swallows the message. Embedded: the queue's file is locked by somebody else.",
         },
         Window::SettleWithoutToken => Story {
             title: "a stopped relay settles late",
@@ -146,6 +170,47 @@ pub const fn story(id: Window) -> Story {
             consign: "Every claim has a new random token, and a settle names it. The late one changes no row and is counted as \
                       fenced.",
             backends: EVERYWHERE,
+        },
+        Window::HalfThenDied => Story {
+            title: "half message, then death before the commit",
+            window: "The half message is with the broker, and the producer dies before its local transaction commits. The broker \
+                     asks somebody else.",
+            naive: "Knows what failed from memory, and answers commit for everything else.",
+            consign: "Looks for the marker. After the longest local transaction it inserts a rollback marker, and says rollback when \
+                     that is committed.",
+            backends: "RocketMQ: a topic of transaction messages.",
+        },
+        Window::DiedBeforeFinalCommit => Story {
+            title: "committed, then death before the final commit",
+            window: "The local transaction is committed, and the producer dies before it tells the broker. The broker asks.",
+            naive: "Knows what committed from memory, and answers rollback for everything else; the memory is new.",
+            consign: "The marker was committed with the order: whoever sees the database answers commit.",
+            backends: "RocketMQ: a topic of transaction messages.",
+        },
+        Window::CheckBackWhileOpen => Story {
+            title: "asked while the transaction is open",
+            window: "The broker asks while the local transaction is at work. Whoever looks finds no order, and then it commits.",
+            naive: "Reads the order's row: not found means rollback. Then the order commits, the producer dies before its final \
+                    commit, and the broker asks no more.",
+            consign: "Says nothing while the transaction may be open; then a rollback marker takes its key, so that it must fail to \
+                      commit. The order is taken again.",
+            backends: "RocketMQ: a topic of transaction messages.",
+        },
+        Window::CheckBackGivenUp => Story {
+            title: "the broker stops asking",
+            window: "Nobody answers for longer than the broker asks. It puts the half message aside, and asks no more.",
+            naive: "Would answer rightly, from the orders table, but comes back too late.",
+            consign: "Looks for the messages of committed markers in their topic, and sends again what is not there.",
+            backends: "RocketMQ: a topic of transaction messages, and a broker that asks five times, every second.",
+        },
+        Window::CheckBackWithoutDatabase => Story {
+            title: "asked while the database is away",
+            window: "The local transaction is committed, its producer died, and the broker asks somebody who cannot reach the \
+                     database.",
+            naive: "Looks for the order, and an error means that there is none: rollback.",
+            consign: "An error is no answer, and nothing is said: the broker asks again. The marker knows when the database is \
+                      back.",
+            backends: "RocketMQ: a topic of transaction messages. The database's address accepts connections and says nothing.",
         },
         Window::RetryWithNewId => Story {
             title: "a retry with a new message id",
@@ -224,6 +289,24 @@ pub const fn story(id: Window) -> Story {
             consign: "Retries wait in the database, not in front of the queue; after the last one the message is put aside with its \
                       reason, and counts as recorded.",
             backends: EVERYWHERE,
+        },
+        Window::PoisonInAMessageGroup => Story {
+            title: "poison in a message group",
+            window: "An ordered group delivers a message group one after the other. One message of it can never be handled: it \
+                     comes again and again, and those behind it never come.",
+            naive: "On an error it makes the message visible again soon; the group's retries are as good as endless, as with the \
+                    classic ordered listener.",
+            consign: "After its last attempt the message is recorded with its reason and moved to the group's dead-letter topic; \
+                      then its group goes on.",
+            backends: "RocketMQ: a FIFO topic and a group with consumeMessageOrderly. Other topics do not hold anybody up.",
+        },
+        Window::HandleExpired => Story {
+            title: "a handler slower than the invisible time",
+            window: "A received message is invisible to others for a time. The handler takes longer, and another consumer gets it \
+                     while the first one is still at work.",
+            naive: "Both award the points. The late acknowledgement is ignored, without an error.",
+            consign: "The invisible time is extended while the handler is at work; and whoever comes second finds the marker.",
+            backends: "RocketMQ: an invisible time of 10 s.",
         },
         Window::StaleOverwrite => Story {
             title: "an old version overwrites a new one",

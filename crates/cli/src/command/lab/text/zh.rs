@@ -32,6 +32,7 @@ pub const fn actor(actor: Actor) -> &'static str {
         Actor::OtherRelay => "relay 2",
         Actor::Consumer => "消费者",
         Actor::OtherConsumer => "消费者 2",
+        Actor::CheckBack => "回查",
         Actor::Operator => "外部",
     }
 }
@@ -78,10 +79,24 @@ pub const fn what(what: What) -> &'static str {
         What::PurgeRefused => "清理过新的标记被拒绝",
         What::Replayed => "以相同 id 重新发布事件",
         What::MemoryLost => "Redis 丢失全部数据",
+        What::HalfSent => "半消息已在 broker",
+        What::EndSent => "发出最终提交，proxy 回答 OK",
+        What::Asked => "broker 询问事务结果",
+        What::AnsweredCommit => "回答：提交",
+        What::AnsweredRollback => "回答：回滚",
+        What::LeftOpen => "不作回答：现在还无人知道",
+        What::DatabaseAway => "数据库没有回答",
+        What::DatabaseBack => "数据库恢复",
+        What::StillAtWork => "处理时间超过消息的不可见时间",
+        What::KeyFenced => "回滚标记已提交：谁也不能再提交",
+        What::LocalRolledBack => "标记被拒绝，本地事务回滚",
+        What::GivenUp => "broker 问满次数，放弃了这条消息",
+        What::NoQuestion => "不再有人被询问",
+        What::Found => "已提交的消息都在主题中找到",
     }
 }
 
-const EVERYWHERE: &str = "任何数据库和任何中间件：内嵌队列，以及 MySQL 加 RabbitMQ。";
+const EVERYWHERE: &str = "任何数据库和任何中间件：内嵌队列，以及 MySQL 加 RabbitMQ 或 RocketMQ。";
 
 #[expect(clippy::too_many_lines, reason = "a text for each scenario")]
 pub const fn story(id: Window) -> Story {
@@ -114,6 +129,13 @@ pub const fn story(id: Window) -> Story {
             consign: "SENT 必须有这条消息自己的确认；没有确认就是结果未知，以相同事件 id 重新发布。",
             backends: "RabbitMQ：线路吞掉数据后被切断。内嵌队列：队列文件被他人锁住，进程带着未完成的写入死亡。",
         },
+        Window::SendStatusIgnored => Story {
+            title: "不看发送状态",
+            window: "RocketMQ 对每次发送都返回状态。没有人读取的回答（单向发送，或回调为空的异步发送）可能意味着消息从未到达。",
+            naive: "发送后不读状态就标记 SENT；第二条之后线路中断。",
+            consign: "SENT 必须有这条消息自己的 SEND_OK；其他状态或没有状态都是结果未知，以相同消息 id 重新发送。",
+            backends: "RocketMQ：通往 proxy 的线路吞掉数据后被切断。",
+        },
         Window::ConfirmWithoutMandatory => Story {
             title: "有确认，没有 mandatory",
             window: "忘了绑定队列。中间件对无处可去的消息照样确认，因为它已尽其所能。",
@@ -126,7 +148,7 @@ pub const fn story(id: Window) -> Story {
             window: "中间件的回答没有按时到达。通常它已收到，于是标记 SENT，而这一次它没有收到。",
             naive: "超时后同样标记 SENT。",
             consign: "超时是结果未知，绝不是 SENT；通向 SENT 的类型必须携带证明。",
-            backends: "RabbitMQ：线路吞掉消息。内嵌队列：队列文件被他人锁住。",
+            backends: "RabbitMQ 和 RocketMQ：线路吞掉消息。内嵌队列：队列文件被他人锁住。",
         },
         Window::SettleWithoutToken => Story {
             title: "停顿的 relay 迟到结算",
@@ -134,6 +156,41 @@ pub const fn story(id: Window) -> Story {
             naive: "只按行 id 结算：它写的 NEW 覆盖了对方的 SENT，消息再次发出。",
             consign: "每次认领都有新的随机令牌，结算必须带上它；迟到的结算不改动任何行，并计为被 fence。",
             backends: EVERYWHERE,
+        },
+        Window::HalfThenDied => Story {
+            title: "半消息之后、提交之前死亡",
+            window: "半消息已在 broker，生产者在本地事务提交前死亡。broker 去问别人。",
+            naive: "凭内存知道哪些失败了，其余一律回答提交。",
+            consign: "查找标记；超过最长本地事务时间后写入回滚标记，提交成功才回答回滚。",
+            backends: "RocketMQ：事务消息主题。",
+        },
+        Window::DiedBeforeFinalCommit => Story {
+            title: "已提交，最终提交之前死亡",
+            window: "本地事务已提交，生产者在告知 broker 前死亡。broker 来询问。",
+            naive: "凭内存知道哪些提交了，其余一律回答回滚；而内存是新的。",
+            consign: "标记与订单一起提交：任何能看到数据库的实例都回答提交。",
+            backends: "RocketMQ：事务消息主题。",
+        },
+        Window::CheckBackWhileOpen => Story {
+            title: "事务未结束时被询问",
+            window: "本地事务还在进行，broker 就来询问。去查的人找不到订单，而它随后提交。",
+            naive: "读订单行：没有就回滚。订单随后提交，生产者在最终提交前死亡，broker 不再询问。",
+            consign: "事务可能未结束时什么也不说；之后回滚标记占用其键，使它必定提交失败。订单重新受理。",
+            backends: "RocketMQ：事务消息主题。",
+        },
+        Window::CheckBackGivenUp => Story {
+            title: "broker 不再询问",
+            window: "无人回答的时间超过了 broker 的询问次数。它搁置半消息，不再询问。",
+            naive: "本可从订单表正确回答，但回来得太晚。",
+            consign: "在主题中查找已提交标记的消息，缺少的重新发送。",
+            backends: "RocketMQ：事务消息主题，broker 每秒询问一次，共五次。",
+        },
+        Window::CheckBackWithoutDatabase => Story {
+            title: "数据库不可达时被询问",
+            window: "本地事务已提交，生产者已死亡，broker 去问一个连不上数据库的实例。",
+            naive: "查找订单；查询出错就当作没有：回滚。",
+            consign: "出错不是回答，什么也不说，broker 会再问。数据库恢复后，标记知道结果。",
+            backends: "RocketMQ：事务消息主题。数据库地址接受连接，但什么也不说。",
         },
         Window::RetryWithNewId => Story {
             title: "重试时换了消息 id",
@@ -204,6 +261,20 @@ pub const fn story(id: Window) -> Story {
             naive: "出错就把消息退回队列。",
             consign: "重试在数据库中等待，不堵在队首；最后一次之后，消息连同原因被搁置，算作已记录。",
             backends: EVERYWHERE,
+        },
+        Window::PoisonInAMessageGroup => Story {
+            title: "消息组里的毒消息",
+            window: "顺序消费组按次序逐条投递同一消息组。其中一条永远无法处理：它一再回来，后面的消息永远不来。",
+            naive: "出错就让消息很快重新可见；像经典的顺序监听器一样，重试次数近乎无限。",
+            consign: "最后一次尝试之后，消息连同原因被记录并移入该组的死信主题，消息组随即继续。",
+            backends: "RocketMQ：FIFO 主题和 consumeMessageOrderly 的消费组；其他主题不会阻塞别的消息。",
+        },
+        Window::HandleExpired => Story {
+            title: "处理慢于不可见时间",
+            window: "收到的消息在一段时间内对别人不可见。处理用了更久，第一个消费者还在工作，另一个消费者又收到了它。",
+            naive: "两个消费者都发放积分。迟到的确认被忽略，也不报错。",
+            consign: "处理期间延长不可见时间；后到者会找到标记。",
+            backends: "RocketMQ：不可见时间 10 秒。",
         },
         Window::StaleOverwrite => Story {
             title: "旧版本覆盖新版本",

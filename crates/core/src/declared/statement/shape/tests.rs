@@ -43,6 +43,18 @@ fn an_update_by_a_key_can_take_its_parameters_from_a_table() {
 }
 
 #[test]
+fn operands_are_columns_and_neither_functions_nor_tables() {
+    let Some(SetShape::Update(update)) =
+        shape("UPDATE t SET a = GREATEST(a - 2 * :amount, t.c) WHERE t.b = :user_id AND d = 1")
+    else {
+        panic!("it has a shape");
+    };
+
+    assert_eq!(update.operands, ["a", "c", "b"]);
+    assert!(update.multiplies);
+}
+
+#[test]
 fn what_may_mean_something_else_for_many_rows_has_no_shape() {
     for sql in [
         // No key, or one that is not a condition for every row.
@@ -83,6 +95,10 @@ fn what_may_mean_something_else_for_many_rows_has_no_shape() {
         "UPDATE t SET a = RAND() WHERE b = :user_id",
         "UPDATE t SET a = _latin1'x' WHERE b = :user_id",
         "UPDATE t SET a = ABS(:amount) WHERE b = :user_id",
+        "UPDATE t SET a = a :amount WHERE b = :user_id",
+        "UPDATE t SET a = a - .b WHERE b = :user_id",
+        "UPDATE t SET a = 1.b WHERE b = :user_id",
+        "UPDATE t SET a = :amount a WHERE b = :user_id",
         "UPDATE t SET a = COALESCE(:amount, 1) WHERE b = :user_id",
         "UPDATE t SET a = :amount + :amount WHERE b = :user_id",
         "UPDATE t SET a = a + :amount * :amount WHERE b = :user_id",
@@ -91,6 +107,11 @@ fn what_may_mean_something_else_for_many_rows_has_no_shape() {
         "UPDATE t SET a = a | :amount WHERE b = :user_id",
         "UPDATE t SET a = CASE WHEN a > 1 THEN :amount END WHERE b = :user_id",
         "UPDATE t SET a = a COLLATE x WHERE b = :user_id",
+        // Names that must be quoted.
+        "UPDATE t SET `a b` = :amount WHERE b = :user_id",
+        "UPDATE t SET `1a` = :amount WHERE b = :user_id",
+        "UPDATE t SET `` = :amount WHERE b = :user_id",
+        "INSERT INTO t (a) VALUES (1::text)",
         // A name of the adapter's own.
         "UPDATE t SET consign_p0 = :amount WHERE b = :user_id",
         "UPDATE consign_each SET a = :amount WHERE b = :user_id",
@@ -121,6 +142,7 @@ fn what_is_harmless_keeps_its_shape() {
         "UPDATE t SET a = :amount * a + b WHERE b = :user_id",
         "UPDATE t SET a = 2 * :amount WHERE b = :user_id AND NOT (a = 1) AND t.c IS NOT NULL",
         "UPDATE `s`.`t` SET a = :status WHERE b=:user_id",
+        "UPDATE _t SET _a = :amount WHERE b_ = :user_id",
         "INSERT INTO t (a, b, c) VALUES (:amount / 1.5, -:amount, CONCAT('x', :status, \"y\"))",
         "INSERT INTO t (a) VALUES ((:amount + 1) % 2);",
     ] {
