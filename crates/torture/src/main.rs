@@ -18,6 +18,7 @@ mod servers;
 mod stage;
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,6 +43,9 @@ struct Arguments {
     /// The task runner, which starts and kills servers.
     #[arg(long, env = "CONSIGN_XTASK")]
     xtask: PathBuf,
+    /// Where the servers live. One torture at a time breaks them.
+    #[arg(long, env = "CONSIGN_SERVICES_DIR")]
+    services: PathBuf,
     /// How many rounds.
     #[arg(long, default_value_t = 1)]
     rounds: u64,
@@ -76,6 +80,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments) -> Result<bool> {
+    let _alone = alone(&arguments.services)?;
     let faults = if arguments.short { fault::short() } else { chosen(&arguments.only)? };
     let seed = match arguments.seed {
         Some(seed) => seed,
@@ -97,6 +102,25 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     outcome.tell(arguments.json);
     Ok(outcome.reports.iter().all(|report| report.findings.is_clean()))
+}
+
+/// Holds the servers of `folder` until the file is dropped: a second torture would take this one's faults for failures, and
+/// end its servers.
+fn alone(folder: &Path) -> Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join("torture.lock");
+    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another torture breaks the servers in {} just now: wait for its end, or name another folder in \
+             CONSIGN_SERVICES_DIR and another CONSIGN_SERVICES_PORT_BASE",
+            folder.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
 }
 
 /// The part of a round that takes place there.
@@ -196,6 +220,18 @@ mod tests {
 
         assert_eq!(names(&["storm"]), ["storm"]);
         assert_eq!(names(&[]).len(), FAULTS.len());
+    }
+
+    #[test]
+    fn second_torture_of_the_same_servers_is_refused_until_the_first_one_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+
+        let first = alone(folder.path()).unwrap();
+        let error = alone(folder.path()).unwrap_err().to_string();
+
+        assert!(error.contains("another torture"), "{error}");
+        drop(first);
+        alone(folder.path()).unwrap();
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub async fn run(scenery: &Scenery, program: &Path, plan: &Plan) -> Result<Repor
         seconds,
         findings,
     };
+    // A run of many rounds takes an hour: what a part came to is told at its end, not at the end of all.
+    eprintln!("torture: audit {}", serde_json::to_string(&report)?);
     if report.findings.is_clean() {
         stage.drop_database().await?;
         audit::delete_topology(&stage.broker_url, &stage.name).await?;
