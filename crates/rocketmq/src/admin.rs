@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-pub use broker::{Broker, BrokerSettings, ServerVersion};
+pub use broker::{Broker, BrokerRuntime, BrokerSettings, ServerVersion};
 pub use consumers::{Consumers, GroupConfig, Subscribed};
 pub use error::AdminError;
 pub use messages::Pulled;
@@ -29,7 +29,7 @@ pub use topic::{Route, RouteQueues, TopicConfig};
 
 use crate::credentials::Credentials;
 use crate::topic_kind::TopicKind;
-use broker::{ClusterInfo, Table};
+use broker::{ClusterInfo, RuntimeTable};
 use command::Command;
 use topic::RouteData;
 
@@ -215,11 +215,11 @@ impl Admin {
         Ok(BrokerSettings::from_lines(text))
     }
 
-    /// The release of the broker at `address`; `None` when it does not tell.
-    pub async fn version(&self, address: &str) -> Result<Option<ServerVersion>, AdminError> {
+    /// What the broker at `address` tells of itself as it runs.
+    pub async fn runtime(&self, address: &str) -> Result<BrokerRuntime, AdminError> {
         let request = Command::request(request::GET_BROKER_RUNTIME_INFO);
-        let told: Table = self.ask(address, "for its version", request).await?;
-        Ok(told.table.get("brokerVersionDesc").and_then(|text| ServerVersion::parse(text)))
+        let told: RuntimeTable = self.ask(address, "for its state", request).await?;
+        Ok(told.runtime())
     }
 
     /// Asks the name servers in turn until one answers.

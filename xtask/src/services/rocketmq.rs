@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::statvfs;
 use serde_json::{Map, Value, json};
 
 use super::catalog::{ROCKETMQ_ACCOUNT, RocketmqPorts, Service};
@@ -30,6 +31,29 @@ const JAVA_OPTIONS: &[&str] = &[
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.util=ALL-UNNAMED",
 ];
+
+/// A broker of 5.5.0 takes no message while more than this part of its disk is used, whatever it is configured with
+/// (`getDiskSpaceWarningLevelRatio` of `DefaultMessageStore`): tests would fail one by one, each in its own words.
+const FULL_PERCENT: u64 = 90;
+
+/// Fails when the disk of the data folder is so full that the broker would refuse every message.
+pub fn ensure_room(site: &Site) -> Result<()> {
+    let disk = statvfs(&site.folder).with_context(|| format!("no answer about {}", site.folder.display()))?;
+    let used = disk.f_blocks.saturating_sub(disk.f_bfree);
+    let percent = used_percent(used, disk.f_bavail);
+    ensure!(
+        percent < FULL_PERCENT,
+        "the disk of {} is {percent} % full, and RocketMQ refuses every message above {FULL_PERCENT} %: make room there, or \
+         name a folder on another disk in CONSIGN_SERVICES_DIR",
+        site.folder.display()
+    );
+    Ok(())
+}
+
+/// As the broker counts: what only root may use is no room, and a part of a percent is a whole one.
+fn used_percent(used: u64, available: u64) -> u64 {
+    (used * 100).div_ceil((used + available).max(1))
+}
 
 /// Writes the configuration before every start, because ports may have changed; topics and groups only once.
 pub fn configure(site: &Site, service: Service) -> Result<()> {
@@ -62,10 +86,10 @@ pub fn server(site: &Site, service: Service, program: &Program) -> Result<Comman
         "{java} -Xmx128m {options} -Duser.home={folder}/name-server \
          org.apache.rocketmq.namesrv.NamesrvStartup -c {folder}/namesrv.conf"
     );
-    // The disk of a machine that builds is fuller than the one of a broker.
+    // The disk of a machine that builds is fuller than the one of a broker. More than these the broker does not let itself be told.
     let broker = format!(
         "{java} -Xmx512m -XX:MaxDirectMemorySize=512m {options} -Duser.home={folder}/broker \
-         -Drocketmq.broker.diskSpaceWarningLevelRatio=0.99 -Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98 \
+         -Drocketmq.broker.diskSpaceWarningLevelRatio=0.90 -Drocketmq.broker.diskSpaceCleanForciblyRatio=0.85 \
          org.apache.rocketmq.proxy.ProxyStartup -n 127.0.0.1:{} -pm local -bc {folder}/broker.conf \
          -pc {folder}/proxy.json",
         ports.name_server
@@ -126,7 +150,8 @@ fn broker(service: Service, ports: RocketmqPorts, data: &Path) -> String {
          maxHashSlotNum=10000\n\
          maxIndexNum=40000\n\
          mappedFileSizeTimerLog=1048576\n\
-         diskMaxUsedSpaceRatio=97\n\
+         diskMaxUsedSpaceRatio=95\n\
+         cleanFileForciblyEnable=false\n\
          fileReservedTime=12\n\
          transactionTimeOut=1000\n\
          transactionCheckInterval=1000\n\
@@ -232,4 +257,17 @@ fn groups() -> Value {
 
 fn first_version() -> Value {
     json!({ "counter": 1, "stateVersion": 0, "timestamp": 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_percent_counts_as_a_whole_one() {
+        assert_eq!(used_percent(0, 10), 0);
+        assert_eq!(used_percent(900, 100), 90);
+        assert_eq!(used_percent(9001, 999), 91);
+        assert_eq!(used_percent(0, 0), 0);
+    }
 }

@@ -80,6 +80,9 @@ pub fn up(site: &Site, service: Service) -> Result<Raised> {
             last_lines(&log_file(site, service), 0)
         );
     }
+    if service.rocketmq_ports(site.port_base).is_some() {
+        rocketmq::ensure_room(site)?;
+    }
     let before = Instant::now();
     initialise(site, service, &program)?;
     let initialised = Instant::now();

@@ -173,8 +173,8 @@ impl Topology {
         findings: &mut Vec<Finding>,
     ) -> Result<(), AdminError> {
         let settings = admin.settings(&broker.address).await?;
-        let version = admin.version(&broker.address).await?;
-        findings.extend(durability::judge(&broker.name, &settings, version));
+        let runtime = admin.runtime(&broker.address).await?;
+        findings.extend(durability::judge(&broker.name, &settings, runtime));
         if let Some(transactions) = &self.transactions {
             findings.extend(check_back::judge(&broker.name, &settings, transactions));
         }

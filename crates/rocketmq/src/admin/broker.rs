@@ -137,11 +137,33 @@ impl std::fmt::Display for ServerVersion {
     }
 }
 
-/// What a broker says of itself at run time.
+/// What a broker tells of itself as it runs; `None` where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BrokerRuntime {
+    /// Its release.
+    pub version: Option<ServerVersion>,
+    /// How much of the disk of its commit log is used, from 0 to 1; with several disks, of the emptiest.
+    pub disk_used: Option<f64>,
+}
+
+/// The same, as it comes.
 #[derive(Deserialize)]
-pub(super) struct Table {
+pub(super) struct RuntimeTable {
     #[serde(default)]
-    pub table: BTreeMap<String, String>,
+    table: BTreeMap<String, String>,
+}
+
+impl RuntimeTable {
+    pub(super) fn runtime(&self) -> BrokerRuntime {
+        let told = |name: &str| self.table.get(name);
+        BrokerRuntime {
+            version: told("brokerVersionDesc").and_then(|text| ServerVersion::parse(text)),
+            // A disk that the broker cannot look at is told as -1.
+            disk_used: told("commitLogDiskRatio")
+                .and_then(|text| text.parse().ok())
+                .filter(|used| (0.0..=1.0).contains(used)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +179,20 @@ mod tests {
         assert!(version(5, 10, 0) > version(5, 3, 3));
         assert_eq!(ServerVersion::parse("5.3.3"), None);
         assert_eq!(ServerVersion::parse("V5_3"), None);
+    }
+
+    #[test]
+    fn a_disk_that_the_broker_cannot_look_at_is_not_told_as_empty() {
+        let used = |ratio: &str| {
+            let table = [("commitLogDiskRatio".to_owned(), ratio.to_owned())].into();
+            RuntimeTable { table }.runtime().disk_used
+        };
+
+        assert_eq!(used("0.94"), Some(0.94));
+        for nothing in ["-1.0", "NaN", "1.5", "full", ""] {
+            assert_eq!(used(nothing), None, "{nothing}");
+        }
+        assert_eq!(RuntimeTable { table: BTreeMap::new() }.runtime(), BrokerRuntime::default());
     }
 
     #[test]

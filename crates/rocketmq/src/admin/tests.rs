@@ -157,7 +157,7 @@ async fn what_the_broker_keeps_is_read() {
             group_json("g")
         )),
         json(route),
-        json(r#"{"table":{"brokerVersionDesc":"V5_3_3","brokerActive":"true"}}"#),
+        json(r#"{"table":{"brokerVersionDesc":"V5_3_3","commitLogDiskRatio":"0.94"}}"#),
         Turn::Answer(0, &[], None, b"flushDiskType=SYNC_FLUSH\n".to_vec()),
         Turn::Answer(0, &[("offset", "12")], None, Vec::new()),
         refusal(22, "not found"),
@@ -172,8 +172,9 @@ async fn what_the_broker_keeps_is_read() {
     let route = admin.route("t").await.unwrap().unwrap();
     assert_eq!(route.queues[0].master.as_deref(), Some("127.0.0.1:10911"));
     assert_eq!((route.queues[1].broker.as_str(), route.queues[1].master.as_deref()), ("b", None));
-    let version = admin.version(&address).await.unwrap().unwrap();
-    assert_eq!(version, ServerVersion { major: 5, minor: 3, patch: 3 });
+    let version = Some(ServerVersion { major: 5, minor: 3, patch: 3 });
+    let runtime = admin.runtime(&address).await.unwrap();
+    assert_eq!(runtime, BrokerRuntime { version, disk_used: Some(0.94) });
     assert_eq!(admin.settings(&address).await.unwrap().text("flushDiskType"), Some("SYNC_FLUSH"));
     assert_eq!(admin.end_offset(&address, "t", 0).await.unwrap(), 12);
     assert_eq!(admin.group_offset(&address, "g", "t", 0).await.unwrap(), None);

@@ -95,12 +95,12 @@ async fn groups_keep_their_order_flag_retries_and_offsets() {
 }
 
 #[tokio::test]
-async fn a_broker_tells_its_settings_and_its_release() {
+async fn a_broker_tells_its_settings_its_release_and_how_full_its_disk_is() {
     let admin = admin();
     let broker = master(&admin).await;
 
     let settings = admin.settings(&broker).await.unwrap();
-    let version = admin.version(&broker).await.unwrap().unwrap();
+    let runtime = admin.runtime(&broker).await.unwrap();
 
     for name in ["flushDiskType", "brokerRole"] {
         assert!(settings.text(name).is_some(), "{name}");
@@ -115,7 +115,9 @@ async fn a_broker_tells_its_settings_and_its_release() {
         assert!(settings.number(name).is_some(), "{name}");
     }
     assert_eq!(settings.flag("autoCreateTopicEnable"), Some(false));
+    let version = runtime.version.unwrap();
     assert!(version >= ServerVersion { major: 5, minor: 3, patch: 0 }, "{version}");
+    assert!(runtime.disk_used.is_some_and(|used| used > 0.0), "{runtime:?}");
 }
 
 #[tokio::test]

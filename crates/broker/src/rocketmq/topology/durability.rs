@@ -1,15 +1,23 @@
 //! What a positive answer of this broker is worth, and what else its settings do to messages. Pure.
 
 use consign_core::finding::Finding;
-use consign_rocketmq::admin::{BrokerSettings, ServerVersion};
+use consign_rocketmq::admin::{BrokerRuntime, BrokerSettings, ServerVersion};
 
 /// The first release in which consumers neither read what is not flushed nor lose what they did not acknowledge.
 const RELEASE_MIN: ServerVersion = ServerVersion { major: 5, minor: 3, patch: 0 };
 
-/// Everything that the settings and the release say about messages.
-pub(super) fn judge(broker: &str, settings: &BrokerSettings, version: Option<ServerVersion>) -> Vec<Finding> {
+/// Above this part of its disk a broker refuses every message. It can be told a lower one, never a higher one
+/// (`getDiskSpaceWarningLevelRatio` of `DefaultMessageStore`).
+const DISK_FULL: f64 = 0.90;
+/// Above this one it deletes its oldest messages, whether they were consumed or not, unless it is told not to
+/// (`getDiskSpaceCleanForciblyRatio` and `cleanFileForciblyEnable`).
+const DISK_CLEANED: f64 = 0.85;
+
+/// Everything that the settings, the release and the disk say about messages.
+pub(super) fn judge(broker: &str, settings: &BrokerSettings, runtime: BrokerRuntime) -> Vec<Finding> {
     let subject = format!("broker {broker:?}");
-    let mut findings = vec![release(&subject, version), durability(&subject, settings)];
+    let mut findings = vec![release(&subject, runtime.version), durability(&subject, settings)];
+    findings.extend(runtime.disk_used.and_then(|used| disk(&subject, settings, used)));
     if settings.flag("enablePopBufferMerge") != Some(true) {
         findings.push(Finding::warning(
             "pop-redelivery",
@@ -38,6 +46,32 @@ pub(super) fn judge(broker: &str, settings: &BrokerSettings, version: Option<Ser
         ));
     }
     findings
+}
+
+/// What a disk that fills up does to messages.
+fn disk(subject: &str, settings: &BrokerSettings, used: f64) -> Option<Finding> {
+    let percent = format!("{:.0} % of the disk of the commit log is used", used * 100.0);
+    if used > DISK_FULL {
+        Some(Finding::error(
+            "broker-disk-full",
+            subject,
+            format!("{percent}: the broker refuses every message, and events wait in their table"),
+            "make room on the broker's disk, or lower fileReservedTime",
+        ))
+    } else if used > DISK_CLEANED {
+        let deletes = match settings.flag("cleanFileForciblyEnable") {
+            Some(false) => "",
+            Some(true) | None => "the broker deletes its oldest messages, consumed or not; ",
+        };
+        Some(Finding::warning(
+            "broker-disk",
+            subject,
+            format!("{percent}: {deletes}above {:.0} % the broker refuses every message", DISK_FULL * 100.0),
+            "make room on the broker's disk, or lower fileReservedTime",
+        ))
+    } else {
+        None
+    }
 }
 
 fn release(subject: &str, version: Option<ServerVersion>) -> Finding {
@@ -134,9 +168,14 @@ mod tests {
         "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false\nenablePopBufferMerge=true\n";
 
     const CURRENT: Option<ServerVersion> = Some(ServerVersion { major: 5, minor: 3, patch: 3 });
+    const SAFE: &str = "flushDiskType=SYNC_FLUSH\nbrokerRole=SYNC_MASTER\ninSyncReplicas=2\n";
 
     fn problems(lines: &str, version: Option<ServerVersion>) -> Vec<(&'static str, Severity)> {
-        let findings = judge("a", &BrokerSettings::from_lines(lines), version);
+        problems_of(lines, BrokerRuntime { version, disk_used: None })
+    }
+
+    fn problems_of(lines: &str, runtime: BrokerRuntime) -> Vec<(&'static str, Severity)> {
+        let findings = judge("a", &BrokerSettings::from_lines(lines), runtime);
         assert!(
             findings.iter().all(|finding| (finding.severity == Severity::Fine) == finding.fix.is_empty())
         );
@@ -198,6 +237,18 @@ mod tests {
         for settings in [off, silent] {
             assert_eq!(problems(&settings, CURRENT), [("pop-redelivery", Severity::Warning)]);
         }
+    }
+
+    /// Tests of ours failed on a disk that was 94 % full, each in its own words.
+    #[test]
+    fn a_disk_that_fills_up_is_a_warning_before_it_is_an_error() {
+        let lines = format!("{SAFE}{CLOSED}");
+        let disk = |used: f64| problems_of(&lines, BrokerRuntime { version: CURRENT, disk_used: Some(used) });
+
+        assert_eq!(disk(0.85), []);
+        assert_eq!(disk(0.86), [("broker-disk", Severity::Warning)]);
+        assert_eq!(disk(0.90), [("broker-disk", Severity::Warning)]);
+        assert_eq!(disk(0.94), [("broker-disk-full", Severity::Error)]);
     }
 
     /// apache/rocketmq#2744, #6657, #8801; a group that its first consumer creates is not ordered (#8154).
