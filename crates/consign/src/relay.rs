@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use consign_core::outcome::{Doubt, Outcome};
 use consign_core::ports::{Destination, OutboxStore, Readiness};
 use consign_core::relay::{Command, Input, Relay, RelaySettings, Report, Totals};
 use consign_core::route::{DestinationName, RouteTable};
 use consign_failpoint as failpoint;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio::time::timeout_at;
 
 use crate::clock::ProcessClock;
 use crate::draw::SystemDraw;
@@ -17,6 +20,9 @@ use crate::reload::{Changes, Reload};
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
+/// How long after its deadline a publish is still waited for. Destinations answer by the deadline; what one of them forgets
+/// must not take a place in the window until the relay restarts.
+const OVERDUE: Duration = Duration::from_secs(1);
 /// At most this many finished publishes are fed to the engine before its commands run again.
 const INPUTS_PER_TURN: usize = 256;
 
@@ -73,7 +79,11 @@ where
                     Command::Publish(id, lane, publish) => {
                         let destination = Arc::clone(&self.destinations[&publish.route.destination]);
                         failpoint::pass("publish.before_first_byte");
-                        flights.push(async move { (id, destination.publish(lane, publish).await) });
+                        let overdue = self.clock.instant(publish.deadline) + OVERDUE;
+                        flights.push(async move {
+                            let answered = timeout_at(overdue, destination.publish(lane, publish)).await;
+                            (id, answered.unwrap_or(Outcome::Unknown(Doubt::ConfirmTimedOut)))
+                        });
                     }
                     Command::Report(report) => self.log(&report),
                     Command::Stopped => return relay.totals(),
