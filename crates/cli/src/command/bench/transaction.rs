@@ -18,10 +18,11 @@ use scratch::Scratch;
 /// What `consign bench transaction` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  consign bench transaction --config consign.toml\n  \
-                        consign bench transaction --transactions 50000 --concurrency 32 --config consign.toml --json\n\n\
+                        consign bench transaction --transactions 50000 --concurrency 128 --config consign.toml --json\n\n\
                         A transaction inserts one order. One side commits it and no more; the other side sends a half message, \
                         inserts marker and order in one transaction, and commits the half message, as TransactionProducer does \
-                        it for a service. Both take turns on the same connections.\n\n\
+                        it for a service. Both take turns on one pool of connections, with more transactions under way than it \
+                        has connections, as requests of a service have: none is held while the broker is asked.\n\n\
                         committed, delivered, lost, repeats and unfounded come from an audit behind it: the orders in the \
                         database, those of the warm-up among them, against the messages in the topic. unfounded is a message \
                         whose order is not in the database.\n\n\
@@ -32,9 +33,12 @@ pub struct Arguments {
     /// Transactions of each side in all, over the rounds.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(400..=10_000_000))]
     transactions: u32,
-    /// Transactions side by side, each on a connection of its own.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    /// Transactions side by side, those that wait for a connection among them.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=5000))]
     concurrency: u32,
+    /// Connections to the database that they share.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    connections: u32,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -42,7 +46,7 @@ pub struct Arguments {
 
 /// Measures and prints.
 pub async fn run(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
-    let scratch = Scratch::create(config, arguments.concurrency).await?;
+    let scratch = Scratch::create(config).await?;
     let figures = tokio::select! {
         figures = measure::transactions(&scratch, arguments) => figures,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -55,6 +59,7 @@ fn print(arguments: &Arguments, figures: &Figures) -> anyhow::Result<()> {
     let Figures { local, producer, findings, .. } = figures;
     let document = json!({
         "transactions": figures.transactions, "concurrency": arguments.concurrency,
+        "connections": arguments.connections,
         "local_per_second": rounded(median(&local.per_second)),
         "producer_per_second": rounded(median(&producer.per_second)),
         "ratio_to_local": rounded(median_ratio(&producer.per_second, &local.per_second)),

@@ -19,11 +19,13 @@ async fn every_transaction_of_the_bench_is_found_in_its_topic_once_and_nothing_s
     let site = Site::prepared().await;
     let count = TRANSACTIONS.to_string();
 
-    let figures = bench(&site, &["transaction", "--transactions", &count, "--concurrency", "4"]);
+    let figures =
+        bench(&site, &["transaction", "--transactions", &count, "--concurrency", "4", "--connections", "2"]);
 
     for (key, wanted) in [
         ("transactions", TRANSACTIONS),
         ("concurrency", 4),
+        ("connections", 2),
         ("committed", TRANSACTIONS + WARM_UP),
         ("delivered", TRANSACTIONS + WARM_UP),
         ("lost", 0),

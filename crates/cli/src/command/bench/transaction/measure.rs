@@ -44,16 +44,16 @@ pub struct Figures {
 pub struct Measured {
     /// Transactions per second, per round.
     pub per_second: Vec<f64>,
-    /// From the begin of a transaction, or from its half message on, until it is over.
+    /// From the wait for a connection, or from the half message on, until the transaction is over.
     pub spans: Spans,
 }
 
 /// Runs all rounds.
 pub async fn transactions(scratch: &Scratch, arguments: &Arguments) -> anyhow::Result<Figures> {
     let mut reader = TopicReader::at_the_end(&scratch.admin, &scratch.topic).await?;
-    let shop = Arc::new(Shop::open(scratch).await?);
+    let shop = Arc::new(Shop::open(scratch, arguments.connections).await?);
     for side in [Side::Local, Side::Producer] {
-        run(scratch, &shop, side, 0..WARM_UP, arguments.concurrency).await?;
+        run(&shop, side, 0..WARM_UP, arguments.concurrency).await?;
     }
     let per_round = arguments.transactions / ROUNDS;
     let (mut local, mut producer) = (Vec::new(), Vec::new());
@@ -66,7 +66,7 @@ pub async fn transactions(scratch: &Scratch, arguments: &Arguments) -> anyhow::R
         // The second of two runs finds a machine that the first one has warmed: they take turns.
         let sides = [Side::Local, Side::Producer];
         for side in if round % 2 == 1 { sides } else { [sides[1], sides[0]] } {
-            let ran = run(scratch, &shop, side, orders.clone(), arguments.concurrency).await?;
+            let ran = run(&shop, side, orders.clone(), arguments.concurrency).await?;
             match side {
                 Side::Local => local.push(ran),
                 Side::Producer => producer.push(ran),
@@ -101,24 +101,12 @@ impl Measured {
 }
 
 /// These orders, so many at a time.
-async fn run(
-    scratch: &Scratch,
-    shop: &Arc<Shop>,
-    side: Side,
-    orders: Range<u32>,
-    concurrency: u32,
-) -> anyhow::Result<Ran> {
-    // A service's pool hands connections out as they are; the store's own sends a ROLLBACK after every use. So they are
-    // taken once, before the clock starts.
-    let mut connections = Vec::new();
-    for _ in 0..concurrency {
-        connections.push(scratch.pool().acquire().await?);
-    }
+async fn run(shop: &Arc<Shop>, side: Side, orders: Range<u32>, concurrency: u32) -> anyhow::Result<Ran> {
     let count = orders.len();
     let next = Arc::new(AtomicU32::new(orders.start));
     let started = Instant::now();
     let mut workers = JoinSet::new();
-    for mut connection in connections {
+    for _ in 0..concurrency {
         let (shop, next, end) = (Arc::clone(shop), Arc::clone(&next), orders.end);
         workers.spawn(async move {
             let mut spans = Vec::new();
@@ -128,7 +116,7 @@ async fn run(
                     return anyhow::Ok(spans);
                 }
                 let begun = Instant::now();
-                shop.sell(side, &mut connection, order).await?;
+                shop.sell(side, order).await?;
                 spans.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
             }
         });

@@ -8,6 +8,7 @@ use consign_core::route::DestinationName;
 use consign_rocketmq::TopicKind;
 use consign_store::mysql::Database;
 use sqlx::MySqlPool;
+use sqlx::mysql::MySqlPoolOptions;
 
 use crate::command::bench::{site, topic};
 use crate::config::{Config, DestinationConfig, RocketMqConfig, TransactionConfig};
@@ -21,8 +22,8 @@ const ANNOUNCED: &str = "consign_bench_transaction_announced";
 const TOPIC: &str = "consign_bench_transaction";
 /// Where markers are.
 const MARKERS: &str = "consign_transaction";
-/// Connections beside those of the transactions: for the answers to the broker's questions, and the database's time.
-const FURTHER_CONNECTIONS: u32 = 6;
+/// Connections for the answers to the broker's questions, and the database's time; the transactions have others.
+const CONNECTIONS: u32 = 6;
 
 const BENCH: &str = "bench transaction";
 
@@ -42,10 +43,10 @@ pub struct Scratch {
 
 impl Scratch {
     /// Creates tables, topic and group; leftovers of an interrupted bench are replaced.
-    pub async fn create(config: &Config, concurrency: u32) -> anyhow::Result<Self> {
+    pub async fn create(config: &Config) -> anyhow::Result<Self> {
         let (name, cluster) = cluster(config)?;
         let admin = topic::admin(name, cluster, BENCH)?;
-        let database = site::open_database(config, concurrency + FURTHER_CONNECTIONS, BENCH).await?;
+        let database = site::open_database(config, CONNECTIONS, BENCH).await?;
         ensure!(
             site::has_table(&database, MARKERS).await?,
             "the store has no table {MARKERS}: add a section [transaction] to the config and run `consign migrate`"
@@ -84,6 +85,12 @@ impl Scratch {
             keys.iter().fold(delete, sqlx::query::Query::bind).execute(self.pool()).await?;
         }
         Ok(())
+    }
+
+    /// Connections as a service has them: handed out as they are, where the store's own send a ROLLBACK after every use.
+    pub fn service_pool(&self, connections: u32) -> MySqlPool {
+        let options = MySqlPoolOptions::new().max_connections(connections).min_connections(connections);
+        options.test_before_acquire(false).connect_lazy_with((*self.pool().connect_options()).clone())
     }
 
     /// The connections.

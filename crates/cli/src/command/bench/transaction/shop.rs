@@ -8,7 +8,8 @@ use consign::shutdown::{ShutdownTrigger, shutdown};
 use consign::transaction::service::{ServiceSettings, ServiceTotals, TransactionService};
 use consign::transaction::{MarkerKeeping, MySqlMarkers, StoreName, TransactionMessage, TransactionProducer};
 use consign_broker::rocketmq::{RocketMqHalves, RocketMqLedger};
-use sqlx::{Connection, MySqlConnection};
+use futures_util::FutureExt;
+use sqlx::MySqlPool;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -37,6 +38,7 @@ pub enum Side {
 /// A service, and what answers the broker's questions for it.
 pub struct Shop {
     topic: String,
+    pool: MySqlPool,
     producer: TransactionProducer<MySqlMarkers, RocketMqHalves>,
     halves: Arc<RocketMqHalves>,
     trigger: ShutdownTrigger,
@@ -45,7 +47,7 @@ pub struct Shop {
 
 impl Shop {
     /// Opens as soon as the broker takes half messages.
-    pub async fn open(scratch: &Scratch) -> anyhow::Result<Self> {
+    pub async fn open(scratch: &Scratch, connections: u32) -> anyhow::Result<Self> {
         let configured = scratch.configured.as_ref();
         let first_check = configured.and_then(|transaction| transaction.first_check);
         let spans = configured.map(|transaction| transaction.spans).unwrap_or_default();
@@ -65,7 +67,8 @@ impl Shop {
         let mut answering = JoinSet::new();
         answering.spawn(service.run(asked));
         let producer = TransactionProducer::new(markers, Arc::clone(&halves), spans);
-        let shop = Self { topic: scratch.topic.clone(), producer, halves, trigger, answering };
+        let pool = scratch.service_pool(connections);
+        let shop = Self { topic: scratch.topic.clone(), pool, producer, halves, trigger, answering };
         shop.await_broker().await?;
         Ok(shop)
     }
@@ -86,21 +89,22 @@ impl Shop {
         }
     }
 
-    /// One sale on a connection of its own, as a service has it.
-    pub async fn sell(&self, side: Side, connection: &mut MySqlConnection, order: u32) -> anyhow::Result<()> {
+    /// One sale.
+    pub async fn sell(&self, side: Side, order: u32) -> anyhow::Result<()> {
+        let insert = sqlx::query(side.insert()).bind(order);
         match side {
             Side::Local => {
-                let mut tx = connection.begin().await?;
-                sqlx::query(side.insert()).bind(order).execute(&mut *tx).await?;
+                let mut tx = self.pool.begin().await?;
+                insert.execute(&mut *tx).await?;
                 tx.commit().await?;
             }
             Side::Producer => {
-                let prepared = self.producer.begin(self.message(order)).await?;
-                let mut tx = connection.begin().await?;
-                let marked = prepared.mark(&mut tx).await?;
-                sqlx::query(side.insert()).bind(order).execute(&mut *tx).await?;
                 // An end that did not leave is no loss: the broker asks.
-                marked.commit(tx).await?;
+                self.producer
+                    .run(self.message(order), &self.pool, |tx| {
+                        async move { insert.execute(&mut **tx).await.map(drop) }.boxed()
+                    })
+                    .await?;
             }
         }
         Ok(())
@@ -118,6 +122,7 @@ impl Shop {
         let ended = self.answering.join_next().await.context("the service was started")?;
         ended.context("answering for transactions broke an invariant")?;
         self.halves.close().await;
+        self.pool.close().await;
         Ok(())
     }
 }
