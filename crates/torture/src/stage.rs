@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use consign_conformance::proxy::Proxy;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, query, query_scalar};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, query, query_as};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -21,6 +21,8 @@ use crate::servers::{MYSQL, Servers};
 const ANSWER: Duration = Duration::from_secs(20);
 /// How long until everything committed has to be sent and applied, after the last fault was healed.
 const RECOVERY_LIMIT: Duration = Duration::from_mins(3);
+/// A recovery that takes longer tells what it waits for, as often.
+const SLOW: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const RELAYS: usize = 2;
 const CONSUMERS: usize = 2;
@@ -36,14 +38,16 @@ CREATE TABLE effect (
 CREATE TABLE copy (
     id BIGINT PRIMARY KEY AUTO_INCREMENT, event_id VARCHAR(64) NOT NULL, body JSON NOT NULL, KEY idx_event (event_id));";
 
-/// Events up to a number that are not yet sent and applied, from another number on.
+/// Events from a number on, up to another one, that are not yet sent and applied: how many by the status of their row. SENT
+/// is one that no consumer has applied.
 const UNFINISHED: &str = "
-SELECT COUNT(*) FROM ledger
+SELECT COALESCE(outbox_event.status, 'missing'), COUNT(*) FROM ledger
 LEFT JOIN outbox_event USING (event_id)
 LEFT JOIN consumed_operation
     ON consumer_name = 'effects' AND consumed_operation.business_key = CONCAT('event:', ledger.number)
 WHERE ledger.number >= ? AND ledger.number < ?
-    AND (outbox_event.status IS NULL OR outbox_event.status <> 'SENT' OR consumed_operation.business_key IS NULL)";
+    AND (outbox_event.status IS NULL OR outbox_event.status <> 'SENT' OR consumed_operation.business_key IS NULL)
+GROUP BY outbox_event.status";
 
 /// The proxies between the processes and the servers.
 pub struct Network {
@@ -168,15 +172,21 @@ impl Stage {
     pub async fn recovered(&mut self) -> Result<f64> {
         let started = Instant::now();
         let end = self.load.next_number();
+        let mut told = started;
         loop {
             self.fleet.tend()?;
-            let unfinished = query_scalar::<_, i64>(UNFINISHED).bind(self.finished).bind(end);
-            if let Ok(Ok(0)) = timeout(ANSWER, unfinished.fetch_one(&self.pool)).await {
+            let unfinished = query_as::<_, (String, i64)>(UNFINISHED).bind(self.finished).bind(end);
+            let unfinished = timeout(ANSWER, unfinished.fetch_all(&self.pool)).await;
+            if unfinished.as_ref().is_ok_and(|rows| rows.as_ref().is_ok_and(Vec::is_empty)) {
                 self.finished = end;
                 return Ok(started.elapsed().as_secs_f64());
             }
             if started.elapsed() > RECOVERY_LIMIT {
                 bail!("not everything was sent and applied {RECOVERY_LIMIT:?} after the fault was healed");
+            }
+            if told.elapsed() > SLOW {
+                told = Instant::now();
+                eprint!(" [after {} s: {unfinished:?}]", started.elapsed().as_secs());
             }
             sleep(LOOK_EVERY).await;
         }
